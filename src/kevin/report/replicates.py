@@ -19,7 +19,7 @@ from kevin.core.config.layers import read_layer
 from kevin.core.errors import DataError
 from kevin.core.identity import differences
 from kevin.report.budgets import spend
-from kevin.report.metrics import Shape, mean_estimate, smallest_shown, with_ends
+from kevin.report.metrics import Interval, Shape, mean_estimate, smallest_shown, with_ends
 from kevin.report.pooled import recipe_of
 from kevin.report.published import Published
 from kevin.report.scores import hardware, read_answers
@@ -31,7 +31,7 @@ FIRST_ANSWERS = "parallel"
 MEASURES = ("log_speedup", "solved", "fast_1")
 PRIMARY, SECONDARY, EXPLORATORY = "primary", "secondary", "exploratory"
 COLUMNS = [
-    *("endpoint", "measure", "policy", "spent", "against", "against_spent", "value", "against_value"),
+    *("endpoint", "measure", "policy", "spent", "against", "against_spent", "without", "value", "against_value"),
     *with_ends("difference"),
     *("detectable", "num_seeds", "num_seeds_declared", "num_tasks", "num_unjudged"),
 ]
@@ -158,27 +158,38 @@ class Found:
         own, other = (pd.DataFrame({s: self._best[of, s][measure] for s in seeds}) for of in (side, against))
         return own.where(other.notna()), other.where(own.notna())
 
-    def row(self, endpoint: str, measure: str, side: Side, against: Side) -> dict[str, Any]:
-        """Numbers are absent where no seed has both. One seed has no interval: it does not show how seeds differ."""
-        own, other = self.of_both(measure, side, against)
+    def difference(self, own: pd.DataFrame, other: pd.DataFrame) -> Interval:
+        """Of what `of_both` found. One seed has no interval: it does not show how seeds differ."""
         values = own - other
-        num_seeds = int(values.notna().any().sum())
-        difference = mean_estimate(values, self._study)
-        low, high = difference.interval[1:] if num_seeds > 1 else (math.nan, math.nan)
+        found = mean_estimate(values, self._study).interval
+        return found if values.notna().any().sum() > 1 else Interval(found.value, math.nan, math.nan)
+
+    def row(self, endpoint: str, measure: str, side: Side, against: Side, without: str | None = None) -> dict[str, Any]:
+        """Numbers are absent where no seed has both.
+
+        Args:
+            without: a task that is left out.
+        """
+        seeds = self.seeds(side, against)
+        left = [without] if without else []
+        own, other = (values.drop(index=left) for values in self.of_both(measure, side, against))
+        difference = self.difference(own, other)
         return {
             **{"endpoint": endpoint, "measure": measure},
             **{"policy": _name(side), "spent": str(self.shape(side))},
             **{"against": _name(against), "against_spent": str(self.shape(against))},
-            **{"value": own.mean().mean(), "against_value": other.mean().mean()},
-            **dict(zip(with_ends("difference"), (difference.value, low, high), strict=True)),
-            "detectable": smallest_shown(low, high),
-            "num_seeds": num_seeds,
+            **{"without": without, "value": own.mean().mean(), "against_value": other.mean().mean()},
+            **dict(zip(with_ends("difference"), difference, strict=True)),
+            "detectable": smallest_shown(difference.low, difference.high),
+            "num_seeds": int(own.notna().any().sum()),
             "num_seeds_declared": min(DECLARED.get(s.arm, 0) for s in (side, against)),
-            "num_tasks": int(values.notna().any(axis=1).sum()),
-            "num_unjudged": sum(
-                self._unjudged[of, seed] for of in (side, against) for seed in self.seeds(side, against)
-            ),
+            "num_tasks": int(own.notna().any(axis=1).sum()),
+            "num_unjudged": sum(self._unjudged[of, seed] for of in (side, against) for seed in seeds),
         }
+
+
+def primary_sides(study: Study) -> tuple[Side, Side]:
+    return Side(str(study.report.primary.policy), "turns"), Side(str(study.report.primary.against), "first")
 
 
 def _name(side: Side) -> str:
@@ -186,16 +197,22 @@ def _name(side: Side) -> str:
 
 
 def replicates_table(replicates: Sequence[Replicate], study: Study) -> pd.DataFrame:
-    """The primary endpoint first, then the secondary ones, then all that is exploratory.
+    """The primary endpoint first, then the secondary ones, then all that is exploratory; last the primary endpoint
+    without the task that weighs most in it.
 
     Args:
         study: what all replicates share; it has the endpoint (``report.primary``).
     """
-    found = Found(replicates, study)
+    found, sides = Found(replicates, study), primary_sides(study)
     asked = [(endpoint, measure, *sides) for endpoint, sides in _compared(study) for measure in MEASURES]
     asked[0] = (PRIMARY, *asked[0][1:])
     asked.sort(key=lambda row: (PRIMARY, SECONDARY, EXPLORATORY).index(row[0]))
-    return pd.DataFrame([found.row(*row) for row in asked], columns=COLUMNS)
+    rows = [found.row(*row) for row in asked]
+    own, other = found.of_both(MEASURES[0], *sides)
+    added = (own - other).mean(axis=1).abs()
+    if added.any():
+        rows.append(found.row(EXPLORATORY, MEASURES[0], *sides, without=str(added.idxmax())))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _compared(study: Study) -> Iterator[tuple[str, tuple[Side, Side]]]:

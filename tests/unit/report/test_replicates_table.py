@@ -70,7 +70,7 @@ def row(
     against_spent: str = "4 × 1",
 ) -> pd.Series:
     asked = "policy == @policy and against == @against and measure == @measure"
-    found = table.query(f"{asked} and spent == @spent and against_spent == @against_spent")
+    found = table[table["without"].isna()].query(f"{asked} and spent == @spent and against_spent == @against_spent")
     assert len(found) == 1
     return found.iloc[0]
 
@@ -130,6 +130,16 @@ def test_training_alone_is_compared_where_both_arms_spend_alike() -> None:
     first, turns = alike.query("measure == 'log_speedup'")["difference"]
     assert first == pytest.approx(np.mean([0, -math.log(2), 0, 0, math.log(2), math.log(2) - math.log(3)]))
     assert turns == pytest.approx(np.mean([math.log(2), math.log(4), 0, math.log(8), 0, 0]))
+
+
+def test_the_primary_endpoint_is_told_again_without_the_task_that_weighs_most() -> None:
+    table = replicates_table([*MULTI, *SINGLE], study_of())
+    left = table[table["without"].notna()]
+    assert left[["endpoint", "measure", "without", "num_tasks"]].values.tolist() == [
+        ["exploratory", "log_speedup", "a", 2]
+    ]
+    assert left["difference"].item() == pytest.approx((math.log(2) + 0 + 0 - math.log(3)) / 4)
+    assert replicates_table([*MULTI[:2]], study_of())["without"].isna().all(), "no seed has both arms"
 
 
 def test_what_could_not_be_run_is_told() -> None:
@@ -226,13 +236,31 @@ def test_the_figure_shows_what_each_task_adds(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["replicates", *options])
     assert done.exit_code == 0, done.output
     assert min((tmp_path / f"by_task.{form}").stat().st_size for form in ("png", "pdf")) > 5000
-    data = pd.read_csv(tmp_path / "by_task.csv").set_index(["task_id", "seed"])
-    assert data["value"].iloc[:-1].to_dict() == pytest.approx(
-        {("a", 1): 2, ("b", 1): 2, ("c", 1): 1, ("a", 2): 4, ("b", 2): 1, ("c", 2): 1 / 3}
-    )
-    primary, total = pd.read_csv(tmp_path / "primary.csv").iloc[0], data.iloc[-1]
-    ends = ["difference", "difference_low", "difference_high"]
-    assert total[["value", "low", "high"]].tolist() == pytest.approx(np.exp(primary[ends].astype(float)).tolist())
+    data = pd.read_csv(tmp_path / "by_task.csv")
+    each, total = data.iloc[:-1].set_index(["task_id", "seed"]), data.iloc[-1]
+    speedups = {
+        ("a", 1): (2, 1),
+        ("b", 1): (4, 2),
+        ("c", 1): (1, 1),
+        ("a", 2): (8, 2),
+        ("b", 2): (1, 1),
+        ("c", 2): (1, 3),
+    }
+    for name, place in (("speedup", 0), ("against_speedup", 1)):
+        assert each[name].to_dict() == pytest.approx({key: both[place] for key, both in speedups.items()})
+    assert each["value"].to_dict() == pytest.approx({key: ours / theirs for key, (ours, theirs) in speedups.items()})
+    ends = pd.read_csv(tmp_path / "primary.csv").iloc[0][["difference", "difference_low", "difference_high"]]
+    assert total[["value", "low", "high"]].tolist() == pytest.approx(np.exp(ends.astype(float)).tolist())
+
+
+def test_a_point_at_which_eager_stands_for_a_kernel_is_hollow() -> None:
+    found = Found([*MULTI, *SINGLE], study_of())
+    figure, _ = by_task(found, study_of(), [make_task(task) for task in TASKS])
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["c", "b", "a", "all tasks"]
+    for points, hollow in zip(figure.axes[0].collections, ({"a", "c"}, {"b", "c"}), strict=True):
+        rows = ["cba"[int(row)] for _, row in points.get_offsets()]
+        faces = {row for row, face in zip(rows, points.get_facecolors(), strict=True) if tuple(face) == (1, 1, 1, 1)}
+        assert faces == hollow
 
 
 @pytest.mark.parametrize(("found", "rows"), [([MULTI[0], SINGLE[0]], 4), (MULTI, 0)])
@@ -293,7 +321,9 @@ def test_a_stored_replicate_is_as_it_was_declared(folder: Path) -> None:
     kernels = {(row["task_id"], row["kernel_digest"][:12]): row["outcome"] for row, _ in read_kernels(files)}
     keys = list(zip(judged["task_id"], judged["kernel_digest"], strict=True))
     assert [kernels.get(key) for key in keys] == judged["outcome"].tolist() and len(keys) > 1000
-    spent = replicates_table(found, shared).query("num_seeds > 0 and not against.str.startswith('base')")
+    spent = replicates_table(found, shared).query(
+        "num_seeds > 0 and without.isna() and not against.str.startswith('base')"
+    )
     assert set(spent["num_tasks"]) == {24} and set(spent["num_unjudged"]) == {0}
 
 

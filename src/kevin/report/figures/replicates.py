@@ -15,66 +15,67 @@ from kevin.core.config import Study
 from kevin.core.types import Task
 from kevin.report.figures import look
 from kevin.report.figures.scaling import Drawn
-from kevin.report.metrics import mean_estimate
 from kevin.report.recipes import policy_label
-from kevin.report.replicates import Found, Side
+from kevin.report.replicates import Found, Side, primary_sides
 
 NAME = "by_task"
-QUESTION = "Which tasks make the difference between training over turns and over one?"
+QUESTION = "Which tasks make the difference between the two trainings?"
 ALL = "all tasks"
+COLUMNS = ["task_id", "seed", "speedup", "against_speedup", "value", "low", "high"]
 _LONGEST = 44
 """Letters of a task's name."""
 
 
 def by_task_data(found: Found, study: Study) -> pd.DataFrame:
-    """Columns task_id, seed, value, low, high: by how much the fastest kernel of ``report.primary.policy`` is as fast
-    as that of ``against``, a ratio with eager as the floor, of each seed of both; and last of all tasks and seeds, with
-    an interval where there are two seeds. No row where no seed has both."""
-    sides = Side(str(study.report.primary.policy), "turns"), Side(str(study.report.primary.against), "first")
-    own, other = found.of_both("log_speedup", *sides)
-    logs = own - other
-    rows = logs.rename_axis("task_id").melt(ignore_index=False, var_name="seed").reset_index().dropna()
-    if logs.empty:
-        return rows.reindex(columns=["task_id", "seed", "value", "low", "high"])
-    total = mean_estimate(logs, study).interval._asdict() | {"task_id": ALL}
-    if logs.notna().any().sum() < 2:
-        del total["low"], total["high"]
-    frame = pd.concat([rows, pd.DataFrame([total])], ignore_index=True)
-    ratios = ["value", "low", "high"]
-    return frame.assign(**{name: np.exp(frame[name]) if name in frame else np.nan for name in ratios})
+    """Columns task_id, seed, speedup, against_speedup, value, low, high. A row for each task and each seed that both
+    have: the speedup of the fastest kernel of ``report.primary.policy``, that of ``against``, both with eager as the
+    floor, and their ratio. Last the ratio over all, with an interval where there are two seeds."""
+    own, other = found.of_both("log_speedup", *primary_sides(study))
+    rows = [
+        {"task_id": task, "seed": seed, "speedup": ours, "against_speedup": theirs, "value": ours / theirs}
+        for seed in own
+        for task, ours, theirs in zip(own.index, np.exp(own[seed]), np.exp(other[seed]), strict=True)
+        if not np.isnan(ours)
+    ]
+    total = {"task_id": ALL, **dict(zip(("value", "low", "high"), np.exp(found.difference(own, other)), strict=True))}
+    return pd.DataFrame([*rows, total] if rows else [], columns=COLUMNS)
 
 
 def by_task(found: Found, study: Study, tasks: Sequence[Task]) -> Drawn:
     data = by_task_data(found, study)
     each, total = data[data["seed"].notna()], data[data["seed"].isna()]
     shown = each[each["task_id"].isin(each.loc[each["value"] != 1, "task_id"])]
-    rows = {task.id: _row(task) for task in tasks} | {ALL: ALL}
-    means = np.log(shown["value"]).groupby(shown["task_id"]).mean().sort_values(kind="stable")
-    order = [*means.index.map(rows), ALL]
-    figure, ax = plt.subplots(figsize=(7.0, 0.6 + 0.24 * len(order)))
-    sns.stripplot(
-        x=shown["value"], y=shown["task_id"].map(rows), hue=shown["seed"].map("seed {:.0f}".format),
-        order=order, jitter=False, size=6, alpha=0.85, ax=ax,
-    )  # fmt: skip
+    rows = {task.id: _row(task) for task in tasks}
+    order = [*np.log(shown["value"]).groupby(shown["task_id"]).mean().sort_values(kind="stable").index, ALL]
     bottom = len(order) - 1
-    ax.set_yticks(range(len(order)), order)  # where there is nothing to show too
+    figure, ax = plt.subplots(figsize=(7.0, 0.6 + 0.24 * len(order)))
+    ax.set_yticks(range(len(order)), [rows.get(task, task) for task in order])
     ax.set_ylim(bottom + 0.6, -0.6)
+    handles = []
+    for color, (seed, own) in zip(sns.color_palette(look.PALETTE), shown.groupby("seed"), strict=False):
+        floored = own[["speedup", "against_speedup"]].eq(1).any(axis=1)
+        ax.scatter(
+            own["value"], own["task_id"].map(order.index), s=38, zorder=3, edgecolors=[color],
+            facecolors=["white" if hollow else color for hollow in floored],
+        )  # fmt: skip
+        handles.append(look.Look(f"seed {seed:.0f}", color, dashes="").handle())
     ax.plot([*total["low"], *total["high"]], [bottom] * 2 * len(total), color=look.INK, linewidth=1.6)
     ax.plot(total["value"], [bottom] * len(total), "D", color=look.INK, markersize=6)
     ax.axhline(bottom - 0.5, color=look.MUTED, linewidth=0.8)
     ax.axvline(1.0, color=look.MUTED, linewidth=1, zorder=1)
     ax.set_xscale("log")
+    ax.set_xlim(min(0.5, 0.9 * shown["value"].min()), max(2.0, 1.1 * shown["value"].max()))
     look.plain_log(ax.xaxis)
     primary, turns = study.report.primary, found.shape(Side("", "turns"))
     multi, single = (policy_label(str(policy), study) for policy in (primary.policy, primary.against))
-    ax.set(ylabel="", xlabel=f"{multi}'s {turns} over {single}'s {turns.num_kernels} first answers (×)")
-    handles, _ = ax.get_legend_handles_labels()
-    if legend := ax.get_legend():
-        legend.remove()
+    ax.set_xlabel(f"{multi}'s {turns} over {single}'s {turns.num_kernels} first answers (×)")
     remark = "No seed of both is there yet. " if each.empty else ""
-    remark += "Ratio of speedups over eager of a task's fastest correct kernel, with eager as the floor."
-    if same := each["task_id"].nunique() - len(means):
-        remark += f" Tasks on which neither arm beats eager, 1 in every seed, are left out: {same}."
+    remark += (
+        "Ratio of speedups over eager of a task's fastest correct kernel, with eager as the floor: hollow where it "
+        "stands for one of the two."
+    )
+    if same := each["task_id"].nunique() - bottom:
+        remark += f" Left out are {same} tasks on which neither beats eager."
     if total["low"].notna().any():
         remark += " Bar: 95 % interval over tasks and seeds."
     return look.finish(figure, handles, remark), data
