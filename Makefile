@@ -63,7 +63,7 @@ reference: study  ## Make the laptop study and store it as results/reference/lap
 	cp results/config.yaml results/split.yaml results/reference/laptop
 	kevin summary --provenance results/reference/laptop/provenance.json
 
-test: setup  ## Run the fast tests (TESTS=tests/unit: some of them; GROUP=1 to 8: slow ones too; JOBS: cores)
+test: setup  ## Run the fast tests (TESTS=tests/unit: some of them; GROUP=1 to 9: slow ones too; JOBS: cores)
 	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder --group $(GROUP) $(TESTS)
 
 test-all:  ## Run every test, those of Slurm and Apptainer too (as root on Debian they install what they need)

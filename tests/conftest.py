@@ -1,6 +1,6 @@
 """For all tests; and which of them run.
 
-Without options, the fast suite: all that is not slow. ``--group 3`` adds one of eight groups of the slow ones,
+Without options, the fast suite: all that is not slow. ``--group 3`` adds one of nine groups of the slow ones,
 ``--group all`` every one. Each group takes a few minutes: continuous integration runs one of them with each change,
 chosen by the number of commits.
 """
@@ -34,6 +34,9 @@ GROUPS = {
     "unit/cli": 4,
     "unit/judge": 5,
     "unit/train": 6,
+    "unit/train/test_logprobs": 9,
+    "unit/train/test_lora": 9,
+    "unit/train/test_unpadded": 9,
     "unit/api": 7,
     "unit/serve": 7,
     "attacks": 7,
@@ -43,7 +46,7 @@ GROUPS = {
     "unit/report": 8,
 }
 """File or folder, the nearest one counts -> group of the slow tests in it."""
-NUM_GROUPS = 8
+NUM_GROUPS = 9
 LONG = ("workflow", "attacks", "unit/judge", "unit/train")
 """Where the longest files are: they start first, or one of them ends alone."""
 
