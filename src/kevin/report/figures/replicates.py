@@ -19,7 +19,7 @@ from kevin.report.recipes import policy_label
 from kevin.report.replicates import Found, Side, primary_sides
 
 NAME = "by_task"
-QUESTION = "Which tasks make the difference between the two trainings?"
+QUESTION = "How do the two trainings compare, task by task?"
 ALL = "all tasks"
 COLUMNS = ["task_id", "seed", "speedup", "against_speedup", "value", "low", "high"]
 _LONGEST = 44
@@ -71,8 +71,8 @@ def by_task(found: Found, study: Study, tasks: Sequence[Task]) -> Drawn:
     ax.set_xlabel(f"{multi}'s {turns} over {single}'s {turns.num_kernels} first answers (×)")
     remark = "No seed of both is there yet. " if each.empty else ""
     remark += (
-        "Ratio of speedups over eager of a task's fastest correct kernel, with eager as the floor: hollow where it "
-        "stands for one of the two."
+        "Ratio of speedups over eager of a task's fastest correct kernel, with eager as the floor: hollow "
+        "where eager stands for one of the two."
     )
     if same := each["task_id"].nunique() - bottom:
         remark += f" Left out are {same} tasks on which neither beats eager."
