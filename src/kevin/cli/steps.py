@@ -213,12 +213,13 @@ def replicates(
     from kevin.report.published import Published
     from kevin.report.replicates import Found, read_replicates, replicates_table
 
-    found, study = read_replicates(published or [])
-    write_csv(out, replicates_table(found, study))
-    if figures is not None and published:
+    folders = published or []
+    found = Found(*read_replicates(folders))
+    write_csv(out, replicates_table(found))
+    if figures is not None:
         from kevin.report.figures.replicates import write_by_task
 
-        write_by_task(Found(found, study), study, read_tasks(Published(published[0]).tasks), figures)
+        write_by_task(found, read_tasks(Published(folders[0]).tasks), figures)
 
 
 @given_to("kevin.report.pooled:pool")

@@ -119,12 +119,16 @@ def _common(study: Study) -> dict[str, Any]:
 
 
 class Found:
-    """What the ways of all replicates found, task by task."""
+    """What the ways of all replicates found, task by task.
+
+    Args:
+        study: what all of them share; it has the endpoint (``report.primary``).
+    """
 
     def __init__(self, replicates: Sequence[Replicate], study: Study) -> None:
         primary = study.report.primary
         self._turns = Shape(primary.trajectories, primary.turns)
-        self._study = study
+        self.study = study
         played = {(Side(r.arm, way), r.seed): own for r in replicates for way, own in r.ways.items()}
         self._tasks = {str(task) for own in played.values() for task in own["task_id"]}
         self._best = {key: self._of(own, *key) for key, own in played.items()}
@@ -161,7 +165,7 @@ class Found:
     def difference(self, own: pd.DataFrame, other: pd.DataFrame) -> Interval:
         """Of what `of_both` found. One seed has no interval: it does not show how seeds differ."""
         values = own - other
-        found = mean_estimate(values, self._study).interval
+        found = mean_estimate(values, self.study).interval
         return found if values.notna().any().sum() > 1 else Interval(found.value, math.nan, math.nan)
 
     def row(self, endpoint: str, measure: str, side: Side, against: Side, without: str | None = None) -> dict[str, Any]:
@@ -196,27 +200,26 @@ def _name(side: Side) -> str:
     return f"base model of {side.arm}" if side.way == "base" else side.arm
 
 
-def replicates_table(replicates: Sequence[Replicate], study: Study) -> pd.DataFrame:
+def replicates_table(found: Found) -> pd.DataFrame:
     """The primary endpoint first, then the secondary ones, then all that is exploratory; last the primary endpoint
-    without the task that weighs most in it.
-
-    Args:
-        study: what all replicates share; it has the endpoint (``report.primary``).
-    """
-    found, sides = Found(replicates, study), primary_sides(study)
-    asked = [(endpoint, measure, *sides) for endpoint, sides in _compared(study) for measure in MEASURES]
-    asked[0] = (PRIMARY, *asked[0][1:])
+    without the task that weighs most in it."""
+    primary = MEASURES[0], *primary_sides(found.study)
+    asked = [
+        (PRIMARY if (measure, *sides) == primary else endpoint, measure, *sides)
+        for endpoint, sides in _compared(found.study)
+        for measure in MEASURES
+    ]
     asked.sort(key=lambda row: (PRIMARY, SECONDARY, EXPLORATORY).index(row[0]))
     rows = [found.row(*row) for row in asked]
-    own, other = found.of_both(MEASURES[0], *sides)
+    own, other = found.of_both(*primary)
     added = (own - other).mean(axis=1).abs()
     if added.any():
-        rows.append(found.row(EXPLORATORY, MEASURES[0], *sides, without=str(added.idxmax())))
+        rows.append(found.row(EXPLORATORY, *primary, without=str(added.idxmax())))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _compared(study: Study) -> Iterator[tuple[str, tuple[Side, Side]]]:
-    """Two sides each, and the endpoint that all measures of them are, but the first measure of the first two."""
+    """Two sides each, and the endpoint that all measures of them are, but the primary one."""
     primary = study.report.primary
     multi, single = str(primary.policy), str(primary.against)
     others = [arm for arm in DECLARED if arm not in (multi, single)]

@@ -87,7 +87,7 @@ SINGLE = [
 
 
 def test_the_primary_endpoint_is_the_mean_over_tasks_and_paired_seeds_of_log_speed_with_eager_as_the_floor() -> None:
-    table = replicates_table([*MULTI, *SINGLE], study_of())
+    table = replicates_table(Found([*MULTI, *SINGLE], study_of()))
     assert list(table.columns) == COLUMNS and table["endpoint"].tolist().count("primary") == 1
     primary = table.iloc[0]
     assert (primary["endpoint"], primary["policy"], primary["against"]) == ("primary", "rl_multi", "rl_single")
@@ -107,7 +107,7 @@ def test_the_primary_endpoint_is_the_mean_over_tasks_and_paired_seeds_of_log_spe
 
 
 def test_secondary_endpoints() -> None:
-    table = replicates_table([*MULTI, *SINGLE], study_of())
+    table = replicates_table(Found([*MULTI, *SINGLE], study_of()))
     solved, fast = (row(table, "rl_multi", "rl_single", measure) for measure in ("solved", "fast_1"))
     assert solved["difference"] == pytest.approx(-1 / 6), "of seed 2 a task is solved by one arm alone"
     assert fast["difference"] == pytest.approx(np.mean([0, 0, -1, 0, 1, -1]))
@@ -124,7 +124,7 @@ def test_secondary_endpoints() -> None:
 
 
 def test_training_alone_is_compared_where_both_arms_spend_alike() -> None:
-    table = replicates_table([*MULTI, *SINGLE], study_of())
+    table = replicates_table(Found([*MULTI, *SINGLE], study_of()))
     alike = table.query("policy == 'rl_multi' and against == 'rl_single' and spent == against_spent")
     assert alike["spent"].tolist() == ["4 × 1"] * 3 + ["2 × 2"] * 3 and set(alike["endpoint"]) == {"exploratory"}
     first, turns = alike.query("measure == 'log_speedup'")["difference"]
@@ -133,24 +133,24 @@ def test_training_alone_is_compared_where_both_arms_spend_alike() -> None:
 
 
 def test_the_primary_endpoint_is_told_again_without_the_task_that_weighs_most() -> None:
-    table = replicates_table([*MULTI, *SINGLE], study_of())
+    table = replicates_table(Found([*MULTI, *SINGLE], study_of()))
     left = table[table["without"].notna()]
     assert left[["endpoint", "measure", "without", "num_tasks"]].values.tolist() == [
         ["exploratory", "log_speedup", "a", 2]
     ]
     assert left["difference"].item() == pytest.approx((math.log(2) + 0 + 0 - math.log(3)) / 4)
-    assert replicates_table([*MULTI[:2]], study_of())["without"].isna().all(), "no seed has both arms"
+    assert replicates_table(Found([*MULTI[:2]], study_of()))["without"].isna().all(), "no seed has both arms"
 
 
 def test_what_could_not_be_run_is_told() -> None:
-    table = replicates_table(MULTI[:1], study_of())
+    table = replicates_table(Found(MULTI[:1], study_of()))
     primary, paper = table.iloc[0], row(table, "rl_multi_paper", "rl_single")
     assert math.isnan(primary["difference"]) and (primary["num_seeds"], primary["num_seeds_declared"]) == (0, 6)
     assert (paper["endpoint"], paper["num_seeds"], paper["num_seeds_declared"]) == ("exploratory", 0, 2)
     assert row(table, "rl_multi", "base model of rl_multi")["num_seeds"] == 1
     unjudged = MULTI[0].ways["turns"].assign(outcome=lambda turns: turns["outcome"].where(turns["task_id"] != "a"))
     found = [MULTI[0]._replace(ways={**MULTI[0].ways, "turns": unjudged}), SINGLE[0]]
-    primary = replicates_table(found, study_of()).iloc[0]
+    primary = replicates_table(Found(found, study_of())).iloc[0]
     assert (primary["num_tasks"], primary["num_unjudged"]) == (2, 4)
     assert primary["against_value"] == pytest.approx(math.log(2) / 2), "of the same tasks"
     assert primary["difference"] == pytest.approx((math.log(4) - math.log(2)) / 2)
@@ -161,7 +161,7 @@ def test_what_could_not_be_run_is_told() -> None:
 def test_kernels_that_were_never_written_count_as_unjudged() -> None:
     shorter = MULTI[0].ways["turns"].query("not (task_id == 'b' and trajectory == 0 and turn == 2)")
     found = [MULTI[0]._replace(ways={**MULTI[0].ways, "turns": shorter}), SINGLE[0]]
-    primary = replicates_table(found, study_of()).iloc[0]
+    primary = replicates_table(Found(found, study_of())).iloc[0]
     assert (primary["num_tasks"], primary["num_unjudged"]) == (3, 1)
 
 
@@ -175,10 +175,10 @@ def test_kernels_that_were_never_written_count_as_unjudged() -> None:
 def test_other_numbers_of_kernels_and_other_tasks_are_refused(left: str, told: str) -> None:
     fewer = MULTI[0].ways["first"].query(left)
     with pytest.raises(DataError, match=told):
-        replicates_table([MULTI[0]._replace(ways={**MULTI[0].ways, "first": fewer})], study_of())
+        replicates_table(Found([MULTI[0]._replace(ways={**MULTI[0].ways, "first": fewer})], study_of()))
     twice = pd.concat([MULTI[0].ways["first"], MULTI[0].ways["first"].assign(split="level2")])
     with pytest.raises(DataError, match="some twice"):
-        replicates_table([MULTI[0]._replace(ways={**MULTI[0].ways, "first": twice})], study_of())
+        replicates_table(Found([MULTI[0]._replace(ways={**MULTI[0].ways, "first": twice})], study_of()))
 
 
 def test_seeds_are_drawn_apart_from_tasks() -> None:
@@ -192,7 +192,7 @@ def test_seeds_are_drawn_apart_from_tasks() -> None:
             ("rl_single", [float(np.exp(1.5))] * 3),
         )
     ]
-    primary = replicates_table(made, study_of()).iloc[0]
+    primary = replicates_table(Found(made, study_of())).iloc[0]
     assert primary["difference"] == pytest.approx(1.5)
     assert primary["difference_high"] - primary["difference_low"] > 2
 
@@ -224,7 +224,7 @@ def test_folders_make_the_same_table(tmp_path: Path) -> None:
     options = [word for folder in folders for word in ("--published", str(folder))]
     done = CliRunner().invoke(app, ["replicates", *options, "--out", str(tmp_path / "primary.csv")])
     assert done.exit_code == 0, done.output
-    expected = replicates_table([*MULTI, *SINGLE], study_of())
+    expected = replicates_table(Found([*MULTI, *SINGLE], study_of()))
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "primary.csv"), expected, check_dtype=False)
 
 
@@ -255,7 +255,7 @@ def test_the_figure_shows_what_each_task_adds(tmp_path: Path) -> None:
 
 def test_a_point_at_which_eager_stands_for_a_kernel_is_hollow() -> None:
     found = Found([*MULTI, *SINGLE], study_of())
-    figure, _ = by_task(found, study_of(), [make_task(task) for task in TASKS])
+    figure, _ = by_task(found, [make_task(task) for task in TASKS])
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["c", "b", "a", "all tasks"]
     for points, hollow in zip(figure.axes[0].collections, ({"a", "c"}, {"b", "c"}), strict=True):
         rows = ["cba"[int(row)] for _, row in points.get_offsets()]
@@ -265,7 +265,7 @@ def test_a_point_at_which_eager_stands_for_a_kernel_is_hollow() -> None:
 
 @pytest.mark.parametrize(("found", "rows"), [([MULTI[0], SINGLE[0]], 4), (MULTI, 0)])
 def test_one_seed_has_no_bar_in_the_figure_and_none_no_point(found: list[Replicate], rows: int) -> None:
-    figure, data = by_task(Found(found, study_of()), study_of(), [make_task(task) for task in TASKS])
+    figure, data = by_task(Found(found, study_of()), [make_task(task) for task in TASKS])
     shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert shown == (["a", "b", "all tasks"] if rows else ["all tasks"]), "c differs in no seed"
     assert figure.get_supxlabel().startswith("Ratio" if rows else "No seed of both is there yet")
@@ -301,7 +301,7 @@ def keep_lines(folder: Path, wanted: Callable[[str], bool]) -> None:
 def test_base_models_whose_answers_are_missing_count_as_missing_seeds(tmp_path: Path) -> None:
     folders = [publish(tmp_path, MULTI[0]), publish(tmp_path, MULTI[1])]
     keep_lines(folders[1], lambda line: not line.startswith("base"))
-    table = replicates_table(*read_replicates(folders)).set_index(["policy", "against"])["num_seeds"]
+    table = replicates_table(Found(*read_replicates(folders))).set_index(["policy", "against"])["num_seeds"]
     assert set(table["rl_multi", "base model of rl_multi"]) == {1}
     assert set(table["rl_multi", "rl_multi"]) == {2}
 
@@ -321,7 +321,7 @@ def test_a_stored_replicate_is_as_it_was_declared(folder: Path) -> None:
     kernels = {(row["task_id"], row["kernel_digest"][:12]): row["outcome"] for row, _ in read_kernels(files)}
     keys = list(zip(judged["task_id"], judged["kernel_digest"], strict=True))
     assert [kernels.get(key) for key in keys] == judged["outcome"].tolist() and len(keys) > 1000
-    spent = replicates_table(found, shared).query(
+    spent = replicates_table(Found(found, shared)).query(
         "num_seeds > 0 and without.isna() and not against.str.startswith('base')"
     )
     assert set(spent["num_tasks"]) == {24} and set(spent["num_unjudged"]) == {0}
@@ -330,10 +330,10 @@ def test_a_stored_replicate_is_as_it_was_declared(folder: Path) -> None:
 def test_the_stored_table_is_of_the_stored_replicates_and_a_fresh_computation_agrees() -> None:
     folders = sorted((ROOT / STORED).glob("*/published"))
     stored = pd.read_csv(ROOT / STORED / "primary.csv")
-    found, study = read_replicates(folders)
-    pd.testing.assert_frame_equal(stored, replicates_table(found, study), check_dtype=False)
+    found = Found(*read_replicates(folders))
+    pd.testing.assert_frame_equal(stored, replicates_table(found), check_dtype=False)
     drawn = pd.read_csv(ROOT / STORED / "by_task.csv")
-    pd.testing.assert_frame_equal(drawn, by_task_data(Found(found, study), study), check_dtype=False)
+    pd.testing.assert_frame_equal(drawn, by_task_data(found), check_dtype=False)
     best: dict[str, dict[str, float]] = {}  # by arm and seed: of each task log speed, eager as the floor
     for folder in folders:
         answers, name = pd.read_csv(folder / "answers.csv"), folder.parent.name

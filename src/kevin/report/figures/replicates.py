@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 
-from kevin.core.config import Study
 from kevin.core.types import Task
 from kevin.report.figures import look
 from kevin.report.figures.scaling import Drawn
@@ -26,11 +25,11 @@ _LONGEST = 44
 """Letters of a task's name."""
 
 
-def by_task_data(found: Found, study: Study) -> pd.DataFrame:
+def by_task_data(found: Found) -> pd.DataFrame:
     """Columns task_id, seed, speedup, against_speedup, value, low, high. A row for each task and each seed that both
     have: the speedup of the fastest kernel of ``report.primary.policy``, that of ``against``, both with eager as the
     floor, and their ratio. Last the ratio over all, with an interval where there are two seeds."""
-    own, other = found.of_both("log_speedup", *primary_sides(study))
+    own, other = found.of_both("log_speedup", *primary_sides(found.study))
     rows = [
         {"task_id": task, "seed": seed, "speedup": ours, "against_speedup": theirs, "value": ours / theirs}
         for seed in own
@@ -41,8 +40,8 @@ def by_task_data(found: Found, study: Study) -> pd.DataFrame:
     return pd.DataFrame([*rows, total] if rows else [], columns=COLUMNS)
 
 
-def by_task(found: Found, study: Study, tasks: Sequence[Task]) -> Drawn:
-    data = by_task_data(found, study)
+def by_task(found: Found, tasks: Sequence[Task]) -> Drawn:
+    data = by_task_data(found)
     each, total = data[data["seed"].notna()], data[data["seed"].isna()]
     shown = each[each["task_id"].isin(each.loc[each["value"] != 1, "task_id"])]
     rows = {task.id: _row(task) for task in tasks}
@@ -66,8 +65,8 @@ def by_task(found: Found, study: Study, tasks: Sequence[Task]) -> Drawn:
     ax.set_xscale("log")
     ax.set_xlim(min(0.5, 0.9 * shown["value"].min()), max(2.0, 1.1 * shown["value"].max()))
     look.plain_log(ax.xaxis)
-    primary, turns = study.report.primary, found.shape(Side("", "turns"))
-    multi, single = (policy_label(str(policy), study) for policy in (primary.policy, primary.against))
+    primary, turns = found.study.report.primary, found.shape(Side("", "turns"))
+    multi, single = (policy_label(str(policy), found.study) for policy in (primary.policy, primary.against))
     ax.set_xlabel(f"{multi}'s {turns} over {single}'s {turns.num_kernels} first answers (×)")
     remark = "No seed of both is there yet. " if each.empty else ""
     remark += (
@@ -86,8 +85,8 @@ def _row(task: Task) -> str:
     return textwrap.shorten(own.replace("_", " "), _LONGEST, placeholder=" …")
 
 
-def write_by_task(found: Found, study: Study, tasks: Sequence[Task], out_dir: Path) -> list[Path]:
+def write_by_task(found: Found, tasks: Sequence[Task], out_dir: Path) -> list[Path]:
     """``by_task.png``, ``.pdf`` and ``.csv``."""
     with look.theme():
-        figure, data = by_task(found, study, tasks)
+        figure, data = by_task(found, tasks)
         return list(look.save(figure, data, out_dir, NAME, QUESTION))
