@@ -30,7 +30,7 @@ $(STAMP): requirements.lock pyproject.toml
 	  { echo "make: a C++ compiler is needed to build kernels (Debian: apt-get install g++)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# The lock is whole, so nothing needs to be resolved and several may install at a time; torch's build brings its own.
-	@grep -v '^#\|^torch==' requirements.lock | xargs -n 40 -P 4 $(INSTALL) --no-deps
+	grep -v '^#\|^torch==' requirements.lock | xargs -n 40 -P 4 $(INSTALL) --no-deps
 	$(INSTALL) "$(TORCH)" "setuptools>=77"
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	@# On every core, where pip uses one, but for packages' own tests and most models; some files of packages are no Python.
@@ -87,6 +87,7 @@ schema: setup  ## Generate config/schema.json, config/README.md and docs/targets
 	kevin config targets --out docs/targets.md
 
 lock: setup  ## Write requirements.lock from the present environment
+	$(BIN)/python -m pip check  # nothing is missing: set-up resolves nothing
 	$(BIN)/python -m pip freeze --exclude-editable --exclude kevin-study | sed -E 's/\+[a-z0-9.]+$$//' > requirements.lock.new
 	{ grep '^#' requirements.lock; grep -v '^#' requirements.lock.new; } > requirements.lock.tmp
 	mv requirements.lock.tmp requirements.lock && rm requirements.lock.new
