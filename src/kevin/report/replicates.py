@@ -19,7 +19,7 @@ from kevin.core.config.layers import read_layer
 from kevin.core.errors import DataError
 from kevin.core.identity import differences
 from kevin.report.budgets import spend
-from kevin.report.metrics import Interval, Shape, mean_estimate, smallest_shown, with_ends
+from kevin.report.metrics import Interval, Shape, mean_estimate, minus, smallest_shown, with_ends
 from kevin.report.pooled import recipe_of
 from kevin.report.published import Published
 from kevin.report.scores import hardware, read_answers
@@ -163,10 +163,10 @@ class Found:
         return own.where(other.notna()), other.where(own.notna())
 
     def difference(self, own: pd.DataFrame, other: pd.DataFrame) -> Interval:
-        """Of what `of_both` found. One seed has no interval: it does not show how seeds differ."""
-        values = own - other
-        found = mean_estimate(values, self.study).interval
-        return found if values.notna().any().sum() > 1 else Interval(found.value, math.nan, math.nan)
+        """Of what `of_both` found, in the same tasks and seeds. One seed has no interval: it does not show how seeds
+        differ."""
+        found = minus(mean_estimate(own, self.study), mean_estimate(other, self.study)).interval
+        return found if own.notna().any().sum() > 1 else Interval(found.value, math.nan, math.nan)
 
     def row(self, endpoint: str, measure: str, side: Side, against: Side, without: str | None = None) -> dict[str, Any]:
         """Numbers are absent where no seed has both.

@@ -123,6 +123,13 @@ def test_secondary_endpoints() -> None:
     assert row(table, "rl_single", "base model of rl_single", spent="4 × 1")["num_seeds"] == 2
 
 
+def test_an_interval_reaches_beyond_the_differences_that_were_seen() -> None:
+    single = [replicate("rl_single", seed, turns=[1.0] * 3, first=[2.0, 2.0, 0.0]) for seed in (1, 2, 3)]
+    multi = [replicate("rl_multi", seed, turns=[2.0, 2.0 * (seed < 3), 0.0], first=[1.0] * 3) for seed in (1, 2, 3)]
+    fast = row(replicates_table(Found([*multi, *single], study_of())), "rl_multi", "rl_single", "fast_1")
+    assert fast["difference"] == pytest.approx(-1 / 9) and fast["difference_high"] > 0
+
+
 def test_training_alone_is_compared_where_both_arms_spend_alike() -> None:
     table = replicates_table(Found([*MULTI, *SINGLE], study_of()))
     alike = table.query("policy == 'rl_multi' and against == 'rl_single' and spent == against_spent")

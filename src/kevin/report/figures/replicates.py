@@ -28,7 +28,7 @@ _LONGEST = 44
 def by_task_data(found: Found) -> pd.DataFrame:
     """Columns task_id, seed, speedup, against_speedup, value, low, high. A row for each task and each seed that both
     have: the speedup of the fastest kernel of ``report.primary.policy``, that of ``against``, both with eager as the
-    floor, and their ratio. Last the ratio over all, with an interval where there are two seeds."""
+    floor, and their ratio. Last the ratio over all, with an interval where there are several seeds."""
     own, other = found.of_both("log_speedup", *primary_sides(found.study))
     rows = [
         {"task_id": task, "seed": seed, "speedup": ours, "against_speedup": theirs, "value": ours / theirs}
@@ -71,7 +71,7 @@ def by_task(found: Found, tasks: Sequence[Task]) -> Drawn:
     remark = "No seed of both is there yet. " if each.empty else ""
     remark += (
         "Ratio of speedups over eager of a task's fastest correct kernel, with eager as the floor: hollow "
-        "where eager stands for one of the two."
+        "where eager stands for either."
     )
     if same := each["task_id"].nunique() - bottom:
         remark += f" Left out are {same} tasks on which neither beats eager."
