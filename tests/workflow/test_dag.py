@@ -129,7 +129,10 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     ("text", "said"),
     [
         ("rollout:\n  num_turn: 3\n", "rollout.num_turn: unknown key"),
-        ("over: gpu.yaml\n", "typo.yaml is laid over gpu.yaml: --configfile "),
+        (
+            "over: gpu.yaml\n",
+            "typo.yaml is laid over gpu.yaml, and says nothing without it: name config/gpu.yaml before it",
+        ),
     ],
 )
 def test_configuration_errors_name_file_and_key(snakemake: Run, tmp_path: Path, text: str, said: str) -> None:

@@ -146,7 +146,7 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
     order = {pair.id: i for i, pair in enumerate(pairs)}
     write_records(out, sorted(found.values(), key=lambda record: order.get(record["id"], -1)))
     counts = Counter(record.get("outcome", "unusable") for record in found.values())
-    log.info("%s: %s", out, ", ".join(f"{n} {name}" for name, n in counts.most_common()))
+    log.info("%s: %s", out, ", ".join(f"{n} {name}" for name, n in counts.most_common()) or "no pairs")
     return told_errors(errors.values()) or (UsageError.exit_code if unusable else 0)
 
 

@@ -63,7 +63,8 @@ def make_protocol(
         first = e.errors()[0]
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             raise UsageError(_unknown(str(first["loc"][0]), JudgeProtocol.model_fields)) from None
-        given = "" if first["type"] == "extra_forbidden" else f" (got {first['input']!r})"
+        says_all = first["type"] == "extra_forbidden" or isinstance(first["input"], dict)
+        given = "" if says_all else f" (got {first['input']!r})"
         raise UsageError(f"judging protocol, {problem(first, section=JudgeProtocol)}{given}") from None
 
 

@@ -124,7 +124,7 @@ def judge(
         raise typer.Exit(judge_published(published, sample, out=out, store=store))
     if sample is not None:
         raise UsageError("--sample goes with --published DIR")
-    study = load_config(config) if config else None
+    study = load_config(config, plays=False) if config else None
     protocol = make_protocol(
         study.judge if study else None,
         device=device,

@@ -30,8 +30,14 @@ def file(text: str, *names: str, panel: str | None = None) -> Any:
 
 
 def folder(text: str, *names: str, panel: str | None = None) -> Any:
-    """The same of a folder."""
-    return typer.Option(*names, metavar="DIR", help=text, rich_help_panel=panel)
+    """The same of a folder; refused where it is a file."""
+    return typer.Option(*names, metavar="DIR", help=text, rich_help_panel=panel, callback=_not_a_file)
+
+
+def _not_a_file(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    if path is not None and path.is_file():
+        raise UsageError(f"{path} is a file; {option.opts[0]} names a folder")
+    return path
 
 
 def checkout(text: str, *, panel: str | None = None) -> Any:
@@ -77,15 +83,15 @@ SummariesOption = Annotated[
 BaselinesOption = Annotated[Path | None, file("What `kevin baselines` measured.", "--baselines")]
 
 
-def load_config(paths: list[Path] | None, *, judges: bool = True) -> Study:
-    """The validated configuration; ``judges``: see `load_study`. Raises ConfigError."""
+def load_config(paths: list[Path] | None, *, judges: bool = True, plays: bool = True) -> Study:
+    """The validated configuration; ``judges`` and ``plays``: see `load_study`. Raises ConfigError."""
     from kevin.core.config import load_study
 
     if not paths and not DEFAULT_CONFIG.exists():
         raise ConfigError(
             f"{DEFAULT_CONFIG}: no such configuration file here; name one with -c, or work in this project's folder"
         )
-    return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=judges)
+    return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=judges, plays=plays)
 
 
 def report_config(paths: list[Path] | None) -> Study:

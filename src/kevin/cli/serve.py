@@ -64,7 +64,7 @@ def serve(
     from kevin.serve.app import serve as run
     from kevin.serve.settings import ServeSettings, read_token, task_digests, usable_store
 
-    study = load_config(config) if config else None
+    study = load_config(config, plays=False) if config else None
     pool = study.pool if study else JudgePoolConfig()
     settings = ServeSettings(
         protocol=make_protocol(study.judge if study else None, rules="default", device=device),

@@ -49,8 +49,12 @@ def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
     if verdict.speedup is not None:
         interval = speedup_interval(verdict.rounds)
         rounds = "1 round" if len(verdict.rounds) == 1 else f"{len(verdict.rounds)} rounds"
-        bounds = f"95 % interval over its {rounds}: {interval[0]:.3g} to {interval[1]:.3g}" if interval else rounds
-        rows.append(("Speedup", f"{verdict.speedup:.3g}x over eager PyTorch ({bounds})"))
+        bounds = (
+            f"95 % interval over its {rounds}: {_digits(interval[0], 3)} to {_digits(interval[1], 3)}"
+            if interval
+            else rounds
+        )
+        rows.append(("Speedup", f"{_digits(verdict.speedup, 3)}x over eager PyTorch ({bounds})"))
         if interval:
             rows.append(("", "Another run of it, on a busy machine or another day, may lie outside."))
     for name, timing in (("Kernel", verdict.timing), ("Reference", verdict.reference_timing)):
@@ -87,10 +91,15 @@ def _detail(name: str, value: float | int | str | None) -> tuple[str, str]:
 _UNITS = ("us", "ms", "s", "mb", "kb")
 
 
+def _digits(value: float, num: int) -> str:
+    """So many that count, 120 in place of 1.2e+02."""
+    return f"{float(f'{value:.{num}g}'):g}"
+
+
 def _timing(timing: Timing) -> str:
     scale, unit = (1e-3, "ms") if timing.median_us >= 1000 else (1.0, "us")
     return (
-        f"{timing.median_us * scale:.4g} {unit} median (IQR {timing.iqr_us * scale:.2g} {unit}, "
+        f"{timing.median_us * scale:.4g} {unit} median (IQR {_digits(timing.iqr_us * scale, 2)} {unit}, "
         f"{timing.num_samples} calls)"
     )
 

@@ -63,6 +63,12 @@ class TimingProtocol(Settings):
     relative_error: float = Field(default=0.02, gt=0)
     """Stop when the standard error of the mean paired ratio falls below this share of it."""
 
+    @model_validator(mode="after")
+    def _least_is_not_above_most(self) -> Self:
+        if self.min_rounds > self.max_rounds:
+            raise ValueError(f"min_rounds: {self.min_rounds} are more than max_rounds, {self.max_rounds}")
+        return self
+
 
 class JudgeProtocol(Settings):
     """How a kernel is built, checked and timed."""

@@ -9,9 +9,17 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from kevin.core.texts import strict_json
 
@@ -57,6 +65,15 @@ class Settings(Frozen):
     """Base of what people set: its numbers are finite, as JSON and digests of it have no others."""
 
     model_config = ConfigDict(allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Else YAML's ``true``, ``yes`` and ``on`` are taken for 1."""
+        kinds = {annotation := cls.model_fields[str(info.field_name)].annotation, *get_args(annotation)}
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError(f"a number is wanted, and this is {str(value).lower()}")
+        return value
 
 
 def digest(*parts: str | bytes) -> str:

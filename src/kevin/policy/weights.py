@@ -50,8 +50,8 @@ def model_folder(name: str, model: str, revision: str | None) -> Path:
 
     if revision is None:
         raise UsageError(
-            f"policies.{name}.revision: {model!r} is a hub's model (there is no folder of that name), and may change "
-            f"there; name the commit that is meant{_newest(model)}"
+            f"policies.{name}.revision: {model!r} is no folder here (this study's own are made by snakemake {model}), "
+            f"and a hub's model may change under its name; name the commit that is meant{_newest(model)}"
         )
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=_FILES))

@@ -72,6 +72,16 @@ def changed_settings(study: Study, saved: Path) -> list[str]:
     return list(differences(with_defaults(as_now(before), now), now))
 
 
+def may_replace(given: object) -> bool:
+    """Whether ``--config replace=...`` lets a study take the place of a finished one. Raises UsageError where it says
+    neither true nor false, for what is replaced is lost.
+    """
+    text = str(given).lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"--config replace={given}: it is true or false")
+    return text == "true"
+
+
 def require_replaceable(study: Study, changes: Sequence[str], replaced: Sequence[str], *, may_replace: bool) -> None:
     """Ask before the expensive results of a finished study give way to those of another.
 

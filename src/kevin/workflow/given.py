@@ -11,6 +11,14 @@ from kevin.core.errors import ConfigError
 from kevin.policy.weights import PACKAGE, find_weights, must_be_local
 
 
+def require_folder(study: Study) -> None:
+    """Raises ConfigError where a file stands in the place of the folder of results, or of one above it."""
+    results = Path(study.results)
+    for folder in (results, *results.parents):
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"results: {folder} is a file, and results need a folder; name another")
+
+
 def require_model(study: Study, policy: str) -> None:
     """Raises ConfigError for a model or a recording that is not there, and that the study does not make."""
     settings = study.policies[policy]

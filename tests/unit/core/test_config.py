@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kevin.core import protocol
 from kevin.core.config import Study, load_study, merge, section_digest, validate_study
-from kevin.core.config.layers import REMOVED, as_now
+from kevin.core.config.layers import REMOVED, as_now, read_layer
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.identity import with_defaults
 from kevin.core.protocol import PROTOCOL_VERSION, JudgeProtocol
@@ -87,11 +87,43 @@ def test_layers_win_in_order(tmp_path):
         ({"train": {"learning_rate": math.inf}}, "train.learning_rate: .*finite number"),
         ({"judge": {"atol": math.nan}}, "judge.atol: .*finite number"),
         ({"runs": {"r": {"train": {"learning_rate": math.inf}}}}, "runs.r.train.learning_rate: .*finite number"),
+        ({"judge": {"num_trials": True}}, "judge.num_trials: a number is wanted, and this is true"),
+        ({"reward": {"speedup_cap": True}}, "reward.speedup_cap: a number is wanted, and this is true"),
+        ({"judge": {"timing": {"min_rounds": 9, "max_rounds": 8}}}, "judge.timing: min_rounds: 9 are more than"),
+        ({"base_model": {"hidden_size": 128, "num_heads": 3}}, "base_model: hidden_size: 128 is no multiple of 6"),
+        ({"evaluate": []}, "evaluate: it names no policy"),
+        (
+            {"tasks": {"num_train": 0, "num_eval_level1": 0, "num_eval_level2": 0}},
+            "tasks: there are no tasks: num_train,",
+        ),
     ],
 )
 def test_a_mistake_names_its_key_and_file(changes, words):
     with pytest.raises(ConfigError, match=rf"(?s)^my\.yaml: .*{words}"):
         validate_study({**MINIMAL, **changes}, "my.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.yaml", "seed: 1\njudge:\n  num_trials: 2\n  num_trials: 3\n", "line 4: num_trials is set a second time"),
+        ("a.json", '{"seed": 1, "judge": {"atol": 1, "atol": 2}}', "atol is set a second time"),
+        ("a.yaml", "seed: 1\n", "there are no policies in it; .*: -c config/config.yaml -c .*a.yaml"),
+    ],
+)
+def test_a_file_that_says_too_much_or_too_little_is_named(tmp_path, name, text, words):
+    with pytest.raises(ConfigError, match=rf"{name}: {words}"):
+        load_study([write(tmp_path / name, text)])
+
+
+def test_equal_keys_of_other_mappings_and_of_anchors_are_no_mistake(tmp_path):
+    path = write(tmp_path / "a.yaml", "a: &a {x: 1, y: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, x: 3, 1: 4, '1': 5}\n")
+    assert read_layer(path)["c"] == {"x": 3, "y": 1, 1: 4, "1": 5}
+
+
+def test_who_only_judges_needs_no_policies(tmp_path):
+    path = write(tmp_path / "a.yaml", {"judge": {"num_trials": 2}})
+    assert load_study([path], plays=False).judge.num_trials == 2
 
 
 def test_a_resolved_configuration_can_be_read_again(tmp_path):

@@ -16,7 +16,7 @@ from kevin.core.config import Study, load_study
 from kevin.core.config.layers import read_layer
 from kevin.core.errors import UsageError
 from kevin.workflow import folder
-from kevin.workflow.folder import changed_settings, claim_folder, require_replaceable, save_config
+from kevin.workflow.folder import changed_settings, claim_folder, may_replace, require_replaceable, save_config
 
 
 def test_a_second_run_is_refused_until_the_first_one_ends_however_it_does(
@@ -117,3 +117,10 @@ def test_every_experiment_that_is_shipped_has_a_folder_of_its_own() -> None:
         paths[:0] = [CONFIG] if name != "config" else []
     folders = {name: load_study(paths).results for name, paths in layers.items()}
     assert len(set(folders.values())) == len(folders) > 5, folders
+
+
+def test_what_is_lost_by_it_is_replaced_by_a_plain_yes_alone() -> None:
+    assert [may_replace(given) for given in (True, "true", "True", False, "false")] == [True, True, True, False, False]
+    for given in ("no", "off", 0, 1, "", None, "yes"):
+        with pytest.raises(UsageError, match=f"--config replace={given}: it is true or false"):
+            may_replace(given)

@@ -21,6 +21,14 @@ def made(path: str) -> None:
     Path(path).touch()
 
 
+def test_results_need_a_folder() -> None:
+    made("file")
+    given.require_folder(study_of(results="new/one"))
+    for results in ("file", "file/one"):
+        with pytest.raises(ConfigError, match="results: file is a file, and results need a folder"):
+            given.require_folder(study_of(results=results))
+
+
 def test_a_model_that_no_step_makes_has_to_be_there() -> None:
     study = study_of(policies={"mine": {"backend": "replay", "model": "mine.jsonl"}, "hub": {"model": "owner/name"}})
     for policy in ("base", "rl_multi", "hub"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from kevin.core.errors import DeviceError
 from kevin.core.history import HistoryConfig
@@ -85,7 +87,7 @@ class BaseModelConfig(Settings):
     num_layers: int = Field(default=4, ge=1)
     """Transformer blocks."""
     num_heads: int = Field(default=2, ge=1)
-    """Attention heads; must divide ``hidden_size``."""
+    """Attention heads; ``hidden_size`` is a multiple of twice as many."""
     intermediate_size: int = Field(default=384, ge=16)
     """Width of the feed-forward layers."""
     max_tokens: int = Field(default=2048, ge=128)
@@ -102,6 +104,13 @@ class BaseModelConfig(Settings):
     """The study stops when fewer of its kernels for its own training tasks are correct; not checked when null."""
     num_checked_kernels: int = Field(default=40, ge=1)
     """Kernels judged for that check, spread evenly over the tasks that are trained on; of very many, over some."""
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        """Into even parts, as positions turn pairs of numbers."""
+        if self.init is None and self.hidden_size % (2 * self.num_heads):
+            raise ValueError(f"hidden_size: {self.hidden_size} is no multiple of {2 * self.num_heads}, twice num_heads")
+        return self
 
     @property
     def has_past(self) -> bool:

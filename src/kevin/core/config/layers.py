@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +15,35 @@ from kevin.core.protocol import ONLY_FLOAT32
 from kevin.core.texts import read_text
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, which takes the last of two equal keys without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        _once(((key.tag, key.value), f"line {key.start_mark.line + 1}: {key.value}") for key, _ in node.value)
+        return node
+
+
+def _once(keys: Iterable[tuple[Any, Any]]) -> None:
+    """Raises ValueError for the second of two equal keys, by the name beside it."""
+    seen = set()
+    for key, name in keys:
+        if key in seen:
+            raise ValueError(f"{name} is set a second time")
+        seen.add(key)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _once((key, key) for key, _ in pairs)
+    return dict(pairs)
+
+
 def read_layer(path: Path) -> dict[str, Any]:
     """The keys of a YAML or JSON file. Raises ConfigError naming a file that is not there or holds none."""
     try:
         text = read_text(path, "configuration file")
-        layer = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)  # JSON may have tabs
+        is_json = path.suffix == ".json"  # which may have tabs
+        layer = json.loads(text, object_pairs_hook=_object) if is_json else yaml.load(text, _Loader)
     except json.JSONDecodeError as e:
         raise ConfigError(f"{path}: not valid JSON: {e}") from None
     except yaml.YAMLError as e:

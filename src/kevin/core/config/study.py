@@ -161,6 +161,8 @@ class Study(Settings):
 
     @model_validator(mode="after")
     def _references_exist(self) -> Study:
+        if not self.evaluate:
+            raise ValueError("evaluate: it names no policy, and a study is of one at least")
         unknown = [p for p in self.evaluate if p not in self.policies]
         if unknown:
             raise ValueError(f"evaluate names policies that are not defined: {', '.join(unknown)}")
@@ -319,8 +321,9 @@ def validate_study(raw: dict[str, Any], origin: str) -> Study:
     over = raw.pop("over", None)
     files = origin.split(" + ")
     if over is not None and Path(str(over)).name not in [Path(file).name for file in files]:
-        last = Path(files[-1])
-        raise ConfigError(f"{last} is laid over {over}: --configfile {last.with_name(Path(str(over)).name)} {last}")
+        last, name = Path(files[-1]), Path(str(over)).name
+        first = next((path for path in (last.with_name(name), Path("config", name)) if path.exists()), name)
+        raise ConfigError(f"{last} is laid over {over}, and says nothing without it: name {first} before it")
     raw, problems = without_removed(raw)
     try:
         study = Study.model_validate(raw)
@@ -332,12 +335,13 @@ def validate_study(raw: dict[str, Any], origin: str) -> Study:
     return study
 
 
-def load_study(paths: list[Path], *, judges: bool = True) -> Study:
+def load_study(paths: list[Path], *, judges: bool = True, plays: bool = True) -> Study:
     """Read YAML files in order, each laid over the one before.
 
     Args:
         judges: False where no verdict is asked for: then files may come from code that judges by another version, and
             has keys that there are no more.
+        plays: False where no policy is asked for: then files need to name none.
 
     Raises:
         ConfigError: see `validate_study`.
@@ -345,6 +349,13 @@ def load_study(paths: list[Path], *, judges: bool = True) -> Study:
     raw: dict[str, Any] = {}
     for path in paths:
         raw = merge(raw, read_layer(path))
+    if not plays:
+        raw.setdefault("policies", {"base": {"model": "<results>/base_model"}})
+    if "policies" not in raw:
+        raise ConfigError(
+            f"{' + '.join(map(str, paths))}: there are no policies in it; a file with some keys alone is laid over "
+            f"another: -c config/config.yaml -c {paths[-1]}"
+        )
     if not judges:
         raw, _ = without_removed(raw)
         if isinstance(raw.get("judge"), dict):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kevin.core.types import Settings
 
@@ -47,3 +47,9 @@ class TasksConfig(Settings):
     """For ``kernelbench``: a file with the held-out tasks and their digests, in the form of ``split.yaml`` (all others
     train), and the seed of which new fused tasks are drawn, so that they are the same for every ``seed``. A task that
     is not as it was frozen is refused."""
+
+    @model_validator(mode="after")
+    def _there_are_some(self) -> Self:
+        if self.source == "catalog" and not (self.num_train or self.num_eval_level1 or self.num_eval_level2):
+            raise ValueError("there are no tasks: num_train, num_eval_level1 and num_eval_level2 are all 0")
+        return self
