@@ -29,7 +29,7 @@ origin = " + ".join(map(str, layers)) or "the configuration"
 class Refused(WorkflowError):
     """Snakemake says of an error which lines of code it came through; of a refusal there is nothing to see in them."""
 
-    __traceback__ = None
+    __traceback__ = property(lambda self: None, lambda self, value: None)
 
 
 @contextmanager

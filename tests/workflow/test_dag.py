@@ -225,7 +225,8 @@ def test_a_finished_study_gives_way_to_another_only_where_that_is_asked_for(
     output = run.stdout + run.stderr
     assert run.returncode != 0 and "made holds a finished study with other settings:\n" in output
     assert "\n  seed: was 3, is 0\n" in output
-    assert "would be replaced: measure_baselines." in output and "Traceback" not in output
+    assert "would be replaced: measure_baselines." in output
+    assert "Traceback" not in output and '  File "' not in output, "no line of code is to be seen in it"
     assert load_study([made / "config.yaml"]).seed == 3
     assert (made / "baselines/cpu.parquet").read_text() == "of the finished study"
     held.clear()
