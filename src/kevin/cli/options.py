@@ -34,10 +34,12 @@ def folder(text: str, *names: str, panel: str | None = None) -> Any:
     return typer.Option(*names, metavar="DIR", help=text, rich_help_panel=panel, callback=_not_a_file)
 
 
-def _not_a_file(option: typer.CallbackParam, path: Path | None) -> Path | None:
-    if path is not None and path.is_file():
-        raise UsageError(f"{path} is a file; {option.opts[0]} names a folder")
-    return path
+def _not_a_file(option: typer.CallbackParam, given: Any) -> Any:
+    """Of an option that may be given again all of its folders."""
+    for path in given if isinstance(given, list) else [given]:
+        if path is not None and path.is_file():
+            raise UsageError(f"{path} is a file; {option.opts[0]} names a folder")
+    return given
 
 
 def checkout(text: str, *, panel: str | None = None) -> Any:
