@@ -8,7 +8,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from kevin.core.config import validate_study
-from kevin.core.config.layers import plain, read_layer
+from kevin.core.config.layers import plain, read_layers
 from kevin.core.config.study import RANDOM_MODELS
 from kevin.core.errors import KevinError
 from kevin.report.captions import caption_of, captions, labels_of
@@ -16,14 +16,15 @@ from kevin.report.catalogue import FIGURES, REPLACED, reads
 from kevin.report.recipes import CEILING
 from kevin.workflow import given, replicates
 from kevin.workflow.digests import StudyDigests, code_digest
-from kevin.workflow.folder import may_replace
+from kevin.workflow.folder import may_replace, require_own_config
 from kevin.workflow.targets import Targets, options, repeat
 
 # Not a setting of the study: which trainings, of a configuration that is made arm by arm.
 ARMS = replicates.arms_of(config.pop("arm", None))
 # In the order in which they are laid over each other; Snakemake lists those of the command line first.
 layers = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__contains__)
-origin = " + ".join(map(str, layers)) or "the configuration"
+typed = ["--config"] if workflow.config_settings.config else []
+origin = " + ".join([*map(str, layers), *typed]) or "the configuration"
 
 
 class Refused(WorkflowError):
@@ -44,10 +45,10 @@ def refusing(place=None):
 with refusing():
     # Nor is this: whether it may take the place of a finished one with other settings.
     MAY_REPLACE = may_replace(config.pop("replace", False))
-    # Snakemake's own reading takes the last of two equal keys.
-    for layer in layers:
-        read_layer(Path(layer))
+    # Snakemake's own reading takes the last of two equal keys, and knows no order.
+    read_layers([Path(layer) for layer in layers])
     study = validate_study(replicates.of_arms(plain(config), ARMS), origin)
+    require_own_config(study, Path(study.results, "config.yaml"), layers)
 with refusing(origin):
     given.require_folder(study)
     targets = Targets(study, ARMS)

@@ -321,14 +321,17 @@ def read_held_out(path: Path) -> list[Task]:
 
 
 def read_tasks(path: Path, split: str | None = None) -> list[Task]:
-    """Tasks of one split, or all, in file order. An unknown split raises DataError."""
+    """Tasks of one split, or all, in file order. Raises DataError for an unknown split, and a task that was edited."""
     frame, _ = read_parquet(path, "tasks")
     if split is not None:
         known = sorted(frame["split"].unique())
         if split not in known:
             raise DataError(f"{path}: no split {split!r}; there are {', '.join(known)}")
         frame = frame[frame["split"] == split]
-    return _tasks(frame)
+    tasks = _tasks(frame)
+    if edited := [task.id for task, given in zip(tasks, frame["digest"], strict=True) if task.digest != given]:
+        raise DataError(f"{path}: task {edited[0]} is not what its digest says")
+    return tasks
 
 
 def _tasks(frame: pd.DataFrame) -> list[Task]:

@@ -32,7 +32,7 @@ from kevin.core.files import (
     write_parquet,
     write_text,
 )
-from kevin.core.types import Kernel, Turn
+from kevin.core.types import Kernel, Outcome, Turn
 from kevin.report.captions import MINIATURE, read_summaries
 from kevin.report.catalogue import OF_SCORES, SPLITS, Given, write_table_of
 from kevin.report.forms import records
@@ -184,11 +184,17 @@ def kernels_frame(turns: Iterator[Turn], store: Path) -> pd.DataFrame:
 
 
 def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
-    """Each row with its kernel. Raises DataError where one is not the kernel that its digest names."""
+    """Each row with its kernel. Raises DataError where a row is none, or not the kernel that its digest names."""
     frame, _ = read_parquet(files.kernels, KERNELS)
+    if lacking := {"task_id", "kernel_digest", "dialect", "language", "outcome", "source"} - {*frame.columns}:
+        raise DataError(f"{files.kernels}: no column {min(lacking)}")
     pairs = []
     for row in records(frame.astype(object).where(frame.notna(), None)):
-        kernel = Kernel(dialect=row["dialect"], language=row["language"], source=row["source"])
+        try:
+            kernel = Kernel(dialect=row["dialect"], language=row["language"], source=row["source"])
+            Outcome(row["outcome"])
+        except ValueError as e:
+            raise DataError(f"{files.kernels}: {row['task_id']}: no judged kernel: {e}") from None
         if kernel.digest != row["kernel_digest"]:
             raise DataError(f"{files.kernels}: {row['task_id']}: a kernel is not what its digest says")
         pairs.append((row, kernel))

@@ -130,7 +130,8 @@ def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
         else:
             frames.append(read_parquet(path, KIND)[0])
     if not frames:
-        raise DataError("no score files were given; make them with: snakemake (rule score_rollouts)")
+        named = ", ".join(map(str, paths)) or "no files"
+        raise DataError(f"no scores in {named}; the study's are made by: snakemake (rule score_turns)")
     heads = [(f["policy"].iloc[0], f["split"].iloc[0]) for f in frames if len(f)]
     if len(set(heads)) != len(heads):
         raise DataError("two of these score files hold the same policy and split: " + ", ".join(map(str, paths)))

@@ -65,6 +65,10 @@ def read_token(file: Path | None, host: str, no_token: bool) -> str | None:
             file.write_text(secrets.token_urlsafe(32) + "\n")
             log.info("%s: a new token, for clients to send", file)
         given = read_text(file).strip()
+        if given.split() != [given] and given:
+            raise UsageError(
+                f"{file}: no token, which is one word; name another file, which is made if it is not there"
+            )
     if not given:
         where = f"{file}: empty" if file else "no token"
         raise UsageError(f"{where}; give --token-file FILE (made if it is not there), or set {TOKEN}, or --no-token")

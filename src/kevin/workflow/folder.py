@@ -65,9 +65,9 @@ def changed_settings(study: Study, saved: Path) -> list[str]:
     try:
         before = yaml.safe_load(saved.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
-        return []
+        before = None
     if not isinstance(before, dict):
-        return []
+        return [f"{saved} cannot be read any more"] if _is_finished(study) else []
     now = study.model_dump(mode="json")
     return list(differences(with_defaults(as_now(before), now), now))
 
@@ -92,8 +92,7 @@ def require_replaceable(study: Study, changes: Sequence[str], replaced: Sequence
     Raises:
         UsageError: says what would be replaced, and why.
     """
-    is_finished = Path(study.results, "report.html").exists()
-    if may_replace or not (is_finished and changes and replaced):
+    if may_replace or not (_is_finished(study) and changes and replaced):
         return
     counts = ", ".join(f"{num} {name}" if num > 1 else name for name, num in Counter(replaced).items())
     raise UsageError(
@@ -101,6 +100,26 @@ def require_replaceable(study: Study, changes: Sequence[str], replaced: Sequence
         f"Its results would be replaced: {counts}. Give this study a folder of its own (results: ...), or let it take "
         f"the place of the other: snakemake --config replace=true ..."
     )
+
+
+def _is_finished(study: Study) -> bool:
+    return Path(study.results, "report.html").exists()
+
+
+def require_own_config(study: Study, saved: Path, layers: Sequence[Path | str]) -> None:
+    """Raises UsageError where ``saved``, which is about to be written, is a file that the study is read from: what a
+    person wrote would be lost, and what is changed in it could not be told.
+    """
+    mine = [layer for layer in layers if saved.exists() and saved.samefile(layer)]
+    if mine and saved.read_text("utf-8") != _text_of(study):
+        raise UsageError(
+            f"{saved}: the resolved configuration of the study in {study.results} is kept there; keep yours as another "
+            f"file, or give the study another folder (results: ...)"
+        )
+
+
+def _text_of(study: Study) -> str:
+    return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
 
 
 def listed(changes: Sequence[str]) -> str:
@@ -115,6 +134,6 @@ def save_config(study: Study, path: Path) -> None:
     It is not a rule's output: what a step depends on stands in its params, and a rule that is run again would hide
     those changes from the rules behind it.
     """
-    text = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
+    text = _text_of(study)
     if not path.exists() or path.read_text("utf-8") != text:
         write_text(path, text)

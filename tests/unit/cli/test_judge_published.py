@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cli_fixtures import ROOT, kevin
 from core_fixtures import make_verdict
@@ -73,6 +76,33 @@ def test_a_kernel_of_no_task_is_named(judged: dict[str, Any], monkeypatch: pytes
     monkeypatch.setattr(module, "read_tasks", lambda path: [])
     with pytest.raises(DataError, match=r"tasks\.parquet: no task l"):
         module.judge_published(STORED, 1, out=None, store=None)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "said"),
+    [
+        ("tasks", {"source": lambda text: text + "# x\n"}, r"tasks\.parquet: task \S+ is not what its digest says"),
+        ("kernels", {"outcome": lambda _: "corect"}, r"kernels\.parquet: \S+: no judged kernel: 'corect'"),
+        ("kernels", {"dialect": lambda _: "c"}, r"kernels\.parquet: \S+: no judged kernel: .*dialect"),
+        ("kernels", {"source": None}, r"kernels\.parquet: no column source"),
+    ],
+)
+def test_a_damaged_folder_is_told_before_anything_is_judged(
+    judged: dict[str, Any], tmp_path: Path, table: str, change: dict[str, Any], said: str
+) -> None:
+    for file in ("config.yaml", "tasks.parquet", "kernels.parquet"):
+        shutil.copy(STORED / file, tmp_path)
+    path = tmp_path / f"{table}.parquet"
+    stored = pq.read_table(path)
+    frame = stored.to_pandas()
+    [(column, by)] = change.items()
+    frame = frame.drop(columns=column) if by is None else frame.assign(**{column: frame[column].map(by)})
+    pq.write_table(
+        pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(stored.schema.metadata), path
+    )
+    with pytest.raises(DataError, match=f"(?s){said}"):
+        module.judge_published(tmp_path, None, out=None, store=None)
+    assert judged["pairs"] == []
 
 
 @pytest.mark.slow

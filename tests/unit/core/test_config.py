@@ -91,6 +91,7 @@ def test_layers_win_in_order(tmp_path):
         ({"reward": {"speedup_cap": True}}, "reward.speedup_cap: a number is wanted, and this is true"),
         ({"judge": {"timing": {"min_rounds": 9, "max_rounds": 8}}}, "judge.timing: min_rounds: 9 are more than"),
         ({"base_model": {"hidden_size": 128, "num_heads": 3}}, "base_model: hidden_size: 128 is no multiple of 6"),
+        ({"seed": -1}, "seed: .*greater than or equal to 0"),
         ({"evaluate": []}, "evaluate: it names no policy"),
         (
             {"tasks": {"num_train": 0, "num_eval_level1": 0, "num_eval_level2": 0}},
@@ -108,12 +109,24 @@ def test_a_mistake_names_its_key_and_file(changes, words):
     [
         ("a.yaml", "seed: 1\njudge:\n  num_trials: 2\n  num_trials: 3\n", "line 4: num_trials is set a second time"),
         ("a.json", '{"seed": 1, "judge": {"atol": 1, "atol": 2}}', "atol is set a second time"),
+        ("a.yaml", "{{folder}}: 1\n", "not valid YAML: .*unhashable"),
         ("a.yaml", "seed: 1\n", "there are no policies in it; .*: -c config/config.yaml -c .*a.yaml"),
     ],
 )
 def test_a_file_that_says_too_much_or_too_little_is_named(tmp_path, name, text, words):
-    with pytest.raises(ConfigError, match=rf"{name}: {words}"):
+    with pytest.raises(ConfigError, match=rf"(?s){name}: {words}"):
         load_study([write(tmp_path / name, text)])
+
+
+def test_a_file_is_laid_over_one_before_it(tmp_path):
+    base, over = write(tmp_path / "gpu.yaml", MINIMAL), write(tmp_path / "quick.yaml", {"over": "gpu.yaml", "seed": 3})
+    last = write(tmp_path / "last.yaml", {"over": "quick.yaml", "seed": 4})
+    assert load_study([base, over, last]).seed == 4
+    for order in ([over], [over, base], [base, last], [base, last, over]):
+        with pytest.raises(
+            ConfigError, match=r"is laid over \w+.yaml, and says nothing without it: name .*yaml before"
+        ):
+            load_study(order)
 
 
 def test_equal_keys_of_other_mappings_and_of_anchors_are_no_mistake(tmp_path):

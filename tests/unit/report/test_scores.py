@@ -56,7 +56,7 @@ def test_files_round_trip_in_the_order_of_the_study(tmp_path: Path) -> None:
     assert (meta["policy"], meta["config_digest"], meta["rollouts"]["cpu"]) == ("p0", study.digest, "A CPU")
     with pytest.raises(DataError, match="same policy"):
         read_scores([scores[0], scores[0]], study)
-    with pytest.raises(DataError, match="no score files"):
+    with pytest.raises(DataError, match="no scores in no files"):
         read_scores([], study)
 
 

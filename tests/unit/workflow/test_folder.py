@@ -16,7 +16,14 @@ from kevin.core.config import Study, load_study
 from kevin.core.config.layers import read_layer
 from kevin.core.errors import UsageError
 from kevin.workflow import folder
-from kevin.workflow.folder import changed_settings, claim_folder, may_replace, require_replaceable, save_config
+from kevin.workflow.folder import (
+    changed_settings,
+    claim_folder,
+    may_replace,
+    require_own_config,
+    require_replaceable,
+    save_config,
+)
 
 
 def test_a_second_run_is_refused_until_the_first_one_ends_however_it_does(
@@ -88,6 +95,23 @@ def test_changed_settings_are_told_with_both_values(tmp_path: Path) -> None:
     assert changed_settings(study, saved) == [], "a key that is new since then changes nothing"
     saved.write_text("- damaged\n")
     assert changed_settings(study, saved) == []
+    finished = study.model_copy(update={"results": str(tmp_path)})
+    (tmp_path / "report.html").touch()
+    assert changed_settings(finished, saved) == [f"{saved} cannot be read any more"]
+    saved.unlink()
+    assert changed_settings(finished, saved) == [f"{saved} cannot be read any more"]
+
+
+def test_what_the_study_is_read_from_is_not_written_over(study: Study, tmp_path: Path) -> None:
+    saved, mine = tmp_path / "config.yaml", tmp_path / "mine.yaml"
+    mine.write_text("seed: 3  # of mine\n")
+    require_own_config(study, saved, [mine])
+    save_config(study, saved)
+    require_own_config(study, saved, [mine, saved])
+    mine.replace(saved)
+    require_own_config(study, saved, [CONFIG])
+    with pytest.raises(UsageError, match=r"config\.yaml: the resolved configuration .* is kept there; keep yours as"):
+        require_own_config(study, saved, [CONFIG, saved])
 
 
 def test_a_finished_study_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:

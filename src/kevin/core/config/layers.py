@@ -20,7 +20,8 @@ class _Loader(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
-        _once(((key.tag, key.value), f"line {key.start_mark.line + 1}: {key.value}") for key, _ in node.value)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        _once(((key.tag, key.value), f"line {key.start_mark.line + 1}: {key.value}") for key in keys)
         return node
 
 
@@ -57,6 +58,19 @@ def read_layer(path: Path) -> dict[str, Any]:
     if not isinstance(layer, dict):
         raise ConfigError(f"{path}: expected a mapping of keys at the top level")
     return layer
+
+
+def read_layers(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Of each file. Raises ConfigError, also for one whose ``over`` is none of the files before it."""
+    layers = []
+    for number, path in enumerate(paths):
+        layer = read_layer(path)
+        name = Path(str(layer.get("over") or "")).name
+        if name and name not in [before.name for before in paths[:number]]:
+            first = next((file for file in (path.with_name(name), Path("config", name)) if file.exists()), name)
+            raise ConfigError(f"{path} is laid over {name}, and says nothing without it: name {first} before it")
+        layers.append(layer)
+    return layers
 
 
 def plain(tree: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from kevin.core.config.base_model import BaseModelConfig
-from kevin.core.config.layers import merge, read_layer, without_removed
+from kevin.core.config.layers import merge, read_layers, without_removed
 from kevin.core.config.policy import PolicyConfig
 from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig, SearchConfig
 from kevin.core.config.tasks import TasksConfig
@@ -75,7 +75,7 @@ class Study(Settings):
 
     scale: Literal["laptop", "gpu", "coder", "paper"] = "laptop"
     """Decides the resources of the workflow's rules."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of the task generator, the splits, the base model and the sampling."""
     dialect: Dialect = "c_abi"
     """The form of a kernel: a bare translation unit (c_abi), or a Python module that builds its sources inline."""
@@ -314,16 +314,11 @@ def validate_study(raw: dict[str, Any], origin: str) -> Study:
     """Check a raw tree; every problem becomes one line that names ``origin``, the key and what is wrong with it.
 
     Args:
-        raw: with ``over`` where one of its files is laid over another, and says nothing without it.
+        raw: of one file, or of several laid over each other.
         origin: the files, with `` + `` between them.
     """
     raw = dict(raw)
-    over = raw.pop("over", None)
-    files = origin.split(" + ")
-    if over is not None and Path(str(over)).name not in [Path(file).name for file in files]:
-        last, name = Path(files[-1]), Path(str(over)).name
-        first = next((path for path in (last.with_name(name), Path("config", name)) if path.exists()), name)
-        raise ConfigError(f"{last} is laid over {over}, and says nothing without it: name {first} before it")
+    raw.pop("over", None)  # see `read_layers`
     raw, problems = without_removed(raw)
     try:
         study = Study.model_validate(raw)
@@ -347,8 +342,8 @@ def load_study(paths: list[Path], *, judges: bool = True, plays: bool = True) ->
         ConfigError: see `validate_study`.
     """
     raw: dict[str, Any] = {}
-    for path in paths:
-        raw = merge(raw, read_layer(path))
+    for layer in read_layers(paths):
+        raw = merge(raw, layer)
     if not plays:
         raw.setdefault("policies", {"base": {"model": "<results>/base_model"}})
     if "policies" not in raw:
