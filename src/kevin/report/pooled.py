@@ -55,7 +55,12 @@ def pool(folders: Sequence[Path], out: Path) -> Path:
         once = answers["policy"].ne(CEILING) | ~answers.duplicated(["policy", "task_id", "trajectory", "turn"])
         write_csv(own.answers, answers[once])
         machines = [names for files in published for names in told_machines(files.answers, studies[0].judge.device)]
-        origin = {"hardware": joined_names(machines), "machines": machines, "seeds": seeds}
+        origin = {
+            "hardware": joined_names(machines),
+            "machines": machines,
+            "seeds": seeds,
+            "num_answers": int(once.sum()),
+        }
         write_text(own.answers.with_suffix(".json"), strict_json(origin, indent=1) + "\n")
         if all(files.baselines.exists() for files in published):
             frames = [pd.read_csv(files.baselines) for files in published]

@@ -38,7 +38,7 @@ from kevin.report.catalogue import OF_SCORES, SPLITS, Given, write_table_of
 from kevin.report.forms import records
 from kevin.report.html import templates
 from kevin.report.recipes import policy_label
-from kevin.report.scores import KIND, machines, read_scores, read_verdict, write_answers
+from kevin.report.scores import KIND, SCORE_COLUMNS, machines, read_scores, read_typed, read_verdict, write_answers
 from kevin.report.search import SECONDS, read_search, write_seconds
 from kevin.report.training import trained_policies
 
@@ -204,7 +204,7 @@ def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
 def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     """Every table that such a folder holds, in ``out`` as CSV, Markdown and LaTeX. Raises DataError where it cannot."""
     own = Published(folder)
-    splits = set(pd.read_csv(own.answers, usecols=["split"])["split"]) if own.answers.exists() else set()
+    splits = set(read_typed(own.answers, "answers", SCORE_COLUMNS)["split"]) if own.answers.exists() else set()
     files: dict[str, Any] = {"scores": [own.answers], "search": [own.answers], "baselines": own.baselines}
     files |= {"tasks": own.tasks, "runs": own.runs, "summaries": own.summaries}
     given = Given(files, study)

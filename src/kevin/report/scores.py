@@ -222,6 +222,7 @@ def write_answers(
         "machines": machines,
         "config_digest": study.digest,
         "seed": study.seed,
+        "num_answers": len(frame),
     }
     write_text(out.with_suffix(".json"), strict_json(told, indent=1) + "\n")
 
@@ -242,6 +243,9 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
     known = {o.value for o in Outcome}
     if strange := sorted(set(frame["outcome"].dropna()) - known):
         raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
+    told = _told(path).get("num_answers", len(frame))
+    if told != len(frame):
+        raise DataError(f"{path}: {len(frame)} answers, and {told} were published")
     absent = {"bool": False, "int64": 0}
     added: dict[str, Any] = {name: absent.get(kind) for name, kind in SCORE_COLUMNS.items()} | {"strategy": None}
     added["level"] = [int(s[5:]) if s.startswith("level") else 2 for s in frame["split"]]
@@ -284,14 +288,23 @@ def _column_at_fault(path: Path, kinds: Mapping[str, str]) -> str | None:
     return None
 
 
+def _told(path: Path) -> dict[str, Any]:
+    """What `write_answers` wrote beside answers, nothing where it did not. Raises DataError where it is damaged."""
+    beside = path.with_suffix(".json")
+    try:
+        return dict(json.loads(beside.read_text("utf-8"))) if beside.exists() else {}
+    except (ValueError, TypeError):
+        raise DataError(f"{beside}: does not say what the kernels ran on; take it away, or publish again") from None
+
+
 def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
     """What `write_answers` wrote beside answers, or what a ``provenance.json`` there names."""
-    beside = path.with_suffix(".json")
-    if beside.exists():
+    if told := _told(path):
         try:
-            return [tuple(map(str, names)) for names in json.loads(beside.read_text("utf-8"))["machines"]]
-        except (ValueError, KeyError, TypeError):
-            raise DataError(f"{beside}: does not say what the kernels ran on; take it away, or publish again") from None
+            return [tuple(map(str, names)) for names in told["machines"]]
+        except (KeyError, TypeError):
+            named = path.with_suffix(".json")
+            raise DataError(f"{named}: does not say what the kernels ran on; take it away, or publish again") from None
     return [machine_names(read_provenance(path.parent, path.name), device)]
 
 

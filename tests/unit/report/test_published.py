@@ -257,6 +257,7 @@ def test_answers_of_before_have_fewer_columns_and_name_their_gpus(study: Study, 
     ("change", "said"),
     [
         (lambda f: f.drop(columns=["speedup", "outcome"]), "no column outcome, speedup"),
+        (lambda f: f[:-1], r"\d+ answers, and \d+ were published"),
         (lambda f: f.assign(outcome="fine"), "unknown outcome 'fine'; there are .*correct"),
         (lambda f: f.assign(outcome="correct", speedup=None), "l1/.*, trajectory 0: a correct kernel needs"),
         (lambda f: f.assign(turn=1), "turns of .*, trajectory 0, are not in order"),
