@@ -16,7 +16,7 @@ from kevin.report.catalogue import FIGURES, REPLACED, reads
 from kevin.report.recipes import CEILING
 from kevin.workflow import given, replicates
 from kevin.workflow.digests import StudyDigests, code_digest
-from kevin.workflow.folder import may_replace, require_own_config
+from kevin.workflow.folder import may_replace
 from kevin.workflow.targets import Targets, options, repeat
 
 # Not a setting of the study: which trainings, of a configuration that is made arm by arm.
@@ -45,10 +45,10 @@ def refusing(place=None):
 with refusing():
     # Nor is this: whether it may take the place of a finished one with other settings.
     MAY_REPLACE = may_replace(config.pop("replace", False))
-    # Snakemake's own reading takes the last of two equal keys, and knows no order.
-    read_layers([Path(layer) for layer in layers])
+    if workflow.is_main_process:
+        # Snakemake's own reading takes the last of two equal keys, and knows no order.
+        read_layers([Path(layer) for layer in layers])
     study = validate_study(replicates.of_arms(plain(config), ARMS), origin)
-    require_own_config(study, Path(study.results, "config.yaml"), layers)
 with refusing(origin):
     given.require_folder(study)
     targets = Targets(study, ARMS)

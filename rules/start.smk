@@ -12,9 +12,14 @@ from kevin.workflow.folder import (
     changed_settings,
     claim_folder,
     listed,
+    require_own_config,
     require_replaceable,
     save_config,
 )
+
+if workflow.is_main_process:
+    with refusing():
+        require_own_config(study, Path(CONFIG), layers)
 
 # Snakemake tells of a step that is to be made again by two digests; these are the keys behind them.
 CHANGES = changed_settings(study, Path(CONFIG)) if workflow.is_main_process else []

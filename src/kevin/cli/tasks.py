@@ -89,11 +89,11 @@ def show(
 
 def _study(config: list[Path] | None) -> Study:
     """The configuration; outside of a study's folder and with none named, the defaults of every key."""
-    from kevin.core.config import validate_study
+    from kevin.core.config import load_study
 
     if config or DEFAULT_CONFIG.exists():
         return load_config(config)
-    return validate_study({"policies": {"base": {"model": "<results>/base_model"}}}, "the defaults")
+    return load_study([], plays=False)
 
 
 def _find(name: str, file: Path, size: Literal["cpu", "gpu"]) -> Task:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kevin.api.batch import speedup_interval
+from kevin.core.texts import digits
 from kevin.core.types import Kernel, Outcome, Timing, Verdict
 
 _MEANING = {
@@ -49,12 +50,9 @@ def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
     if verdict.speedup is not None:
         interval = speedup_interval(verdict.rounds)
         rounds = "1 round" if len(verdict.rounds) == 1 else f"{len(verdict.rounds)} rounds"
-        bounds = (
-            f"95 % interval over its {rounds}: {_digits(interval[0], 3)} to {_digits(interval[1], 3)}"
-            if interval
-            else rounds
-        )
-        rows.append(("Speedup", f"{_digits(verdict.speedup, 3)}x over eager PyTorch ({bounds})"))
+        ends = " to ".join(digits(end, 3) for end in interval or ())
+        bounds = f"95 % interval over its {rounds}: {ends}" if ends else rounds
+        rows.append(("Speedup", f"{digits(verdict.speedup, 3)}x over eager PyTorch ({bounds})"))
         if interval:
             rows.append(("", "Another run of it, on a busy machine or another day, may lie outside."))
     for name, timing in (("Kernel", verdict.timing), ("Reference", verdict.reference_timing)):
@@ -91,15 +89,10 @@ def _detail(name: str, value: float | int | str | None) -> tuple[str, str]:
 _UNITS = ("us", "ms", "s", "mb", "kb")
 
 
-def _digits(value: float, num: int) -> str:
-    """So many that count, 120 in place of 1.2e+02."""
-    return f"{float(f'{value:.{num}g}'):g}"
-
-
 def _timing(timing: Timing) -> str:
     scale, unit = (1e-3, "ms") if timing.median_us >= 1000 else (1.0, "us")
     return (
-        f"{timing.median_us * scale:.4g} {unit} median (IQR {_digits(timing.iqr_us * scale, 2)} {unit}, "
+        f"{timing.median_us * scale:.4g} {unit} median (IQR {digits(timing.iqr_us * scale, 2)} {unit}, "
         f"{timing.num_samples} calls)"
     )
 

@@ -14,6 +14,7 @@ from kevin.core import abi
 from kevin.core.candidate import guess_dialect
 from kevin.core.errors import TaskError
 from kevin.core.fences import THINK_OPEN, Block, fenced, read_answer
+from kevin.core.texts import digits
 from kevin.core.types import (
     Conversation,
     Dialect,
@@ -243,7 +244,7 @@ def feedback(outcome: Outcome, message: str, speedup: float | None, *, max_chars
     """The evaluation result as the policy reads it. Speedups have two significant digits, above timing noise."""
     if outcome is Outcome.CORRECT:
         assert speedup is not None, "a correct kernel carries its speedup"
-        return f"Correct, {float(f'{speedup:.2g}'):g}x the speed of PyTorch. It can be faster."
+        return f"Correct, {digits(speedup, 2)}x the speed of PyTorch. It can be faster."
     text = message.strip()
     if len(text) > max_chars:
         text = text[:max_chars] + " [...]"

@@ -90,6 +90,11 @@ def split_lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
+def digits(value: float, num: int) -> str:
+    """A number by so many that count: 120, not 1.2e+02."""
+    return f"{float(f'{value:.{num}g}'):g}"
+
+
 def strict_json(value: Any, **options: Any) -> str:
     """JSON that every parser reads: infinities and what is not a number are null. ``options``: of `json.dumps`."""
     try:

@@ -291,20 +291,19 @@ def _column_at_fault(path: Path, kinds: Mapping[str, str]) -> str | None:
 def _told(path: Path) -> dict[str, Any]:
     """What `write_answers` wrote beside answers, nothing where it did not. Raises DataError where it is damaged."""
     beside = path.with_suffix(".json")
+    if not beside.exists():
+        return {}
     try:
-        return dict(json.loads(beside.read_text("utf-8"))) if beside.exists() else {}
-    except (ValueError, TypeError):
+        told = dict(json.loads(beside.read_text("utf-8")))
+        return told | {"machines": [tuple(map(str, names)) for names in told["machines"]]}
+    except (ValueError, KeyError, TypeError):
         raise DataError(f"{beside}: does not say what the kernels ran on; take it away, or publish again") from None
 
 
 def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
     """What `write_answers` wrote beside answers, or what a ``provenance.json`` there names."""
     if told := _told(path):
-        try:
-            return [tuple(map(str, names)) for names in told["machines"]]
-        except (KeyError, TypeError):
-            named = path.with_suffix(".json")
-            raise DataError(f"{named}: does not say what the kernels ran on; take it away, or publish again") from None
+        return list(told["machines"])
     return [machine_names(read_provenance(path.parent, path.name), device)]
 
 

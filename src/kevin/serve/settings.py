@@ -65,7 +65,7 @@ def read_token(file: Path | None, host: str, no_token: bool) -> str | None:
             file.write_text(secrets.token_urlsafe(32) + "\n")
             log.info("%s: a new token, for clients to send", file)
         given = read_text(file).strip()
-        if given.split() != [given] and given:
+        if len(given.split()) > 1:
             raise UsageError(
                 f"{file}: no token, which is one word; name another file, which is made if it is not there"
             )
