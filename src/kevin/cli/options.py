@@ -37,8 +37,8 @@ def folder(text: str, *names: str, panel: str | None = None) -> Any:
 def _not_a_file(option: typer.CallbackParam, given: Any) -> Any:
     """Of an option that may be given again all of its folders."""
     for path in given if isinstance(given, list) else [given]:
-        if path is not None and path.is_file():
-            raise UsageError(f"{path} is a file; {option.opts[0]} names a folder")
+        if path is not None and (file := next((p for p in (path, *path.parents) if p.is_file()), None)):
+            raise UsageError(f"{file} is a file; {option.opts[0]} names a folder")
     return given
 
 

@@ -37,7 +37,7 @@ from kevin.report.captions import MINIATURE, read_summaries
 from kevin.report.catalogue import OF_SCORES, SPLITS, Given, write_table_of
 from kevin.report.forms import records
 from kevin.report.html import templates
-from kevin.report.recipes import policy_label
+from kevin.report.recipes import CEILING, policy_label
 from kevin.report.scores import KIND, SCORE_COLUMNS, machines, read_scores, read_typed, read_verdict, write_answers
 from kevin.report.search import SECONDS, read_search, write_seconds
 from kevin.report.training import trained_policies
@@ -204,7 +204,7 @@ def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
 def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     """Every table that such a folder holds, in ``out`` as CSV, Markdown and LaTeX. Raises DataError where it cannot."""
     own = Published(folder)
-    splits = set(read_typed(own.answers, "answers", SCORE_COLUMNS)["split"]) if own.answers.exists() else set()
+    splits = _splits(own, study) if own.answers.exists() else set()
     files: dict[str, Any] = {"scores": [own.answers], "search": [own.answers], "baselines": own.baselines}
     files |= {"tasks": own.tasks, "runs": own.runs, "summaries": own.summaries}
     given = Given(files, study)
@@ -213,6 +213,18 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     names += ["step_time"] if own.runs else []
     names += ["search", "search_turns"] if given.rollouts else []
     return [write_table_of(name, out / f"{name}.csv", given) for name in names]
+
+
+def _splits(files: Published, study: Study) -> set[str]:
+    """Of the answers, whose policies and tasks have to be those of the folder's other files, where it has these."""
+    answers = read_typed(files.answers, "answers", SCORE_COLUMNS)
+    known = {("policy", files.config): {*study.policies, CEILING}}
+    if files.tasks.exists():
+        known["task_id", files.tasks] = {*read_parquet(files.tasks, "tasks")[0]["task_id"]}
+    for (column, place), names in known.items():
+        if column in answers and (unknown := sorted({*answers[column].dropna()} - names)):
+            raise DataError(f"{files.answers}: {column} {unknown[0]} is not in {place}")
+    return {*answers["split"]} if "split" in answers else set()
 
 
 # --- README.md ----------------------------------------------------------------------------------------------------

@@ -243,6 +243,9 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
     known = {o.value for o in Outcome}
     if strange := sorted(set(frame["outcome"].dropna()) - known):
         raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
+    for name, first in (("trajectory", 0), ("turn", 1)):
+        if (frame[name] < first).any():
+            raise DataError(f"{path}: {name} {frame[name].min()}, and they are counted from {first}")
     told = _told(path).get("num_answers", len(frame))
     if told != len(frame):
         raise DataError(f"{path}: {len(frame)} answers, and {told} were published")

@@ -163,6 +163,7 @@ def test_json_holds_the_verdict_and_the_store_answers_the_second_time(files: Pat
         (["--batch", "pairs.jsonl"], "--out FILE"),
         (["--task-file", "ref.py", "--kernel", "good.cpp", "--precision", "bfloat16"], "bfloat16 is not judged"),
         (["--task-file", "ref.py", "--kernel", "good.cpp", "--store", "ref.py"], "a file; --store names a folder"),
+        (["--task-file", "ref.py", "--kernel", "good.cpp", "--store", "ref.py/a/b"], "ref.py is a file; --store"),
         (
             ["--task-file", "ref.py", "--kernel", "good.cpp", "--memcheck"],
             "on a CPU every kernel's memory is checked\n",

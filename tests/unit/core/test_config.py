@@ -93,6 +93,7 @@ def test_layers_win_in_order(tmp_path):
         ({"base_model": {"hidden_size": 128, "num_heads": 3}}, "base_model: hidden_size: 128 is no multiple of 6"),
         ({"seed": -1}, "seed: .*greater than or equal to 0"),
         ({"evaluate": []}, "evaluate: it names no policy"),
+        ({"evaluate": ["base", "base"]}, "evaluate names base twice"),
         (
             {"tasks": {"num_train": 0, "num_eval_level1": 0, "num_eval_level2": 0}},
             "tasks: there are no tasks: num_train,",

@@ -30,7 +30,15 @@ from kevin.core.files import (
 )
 from kevin.core.types import Outcome
 from kevin.report.catalogue import make_table
-from kevin.report.published import COLUMNS, KERNELS, Published, model_card, publish, read_kernels
+from kevin.report.published import (
+    COLUMNS,
+    KERNELS,
+    Published,
+    make_published_tables,
+    model_card,
+    publish,
+    read_kernels,
+)
 from kevin.report.scores import hardware, read_scores
 
 STORED = ROOT / "results/reference/laptop/published"
@@ -239,6 +247,17 @@ def test_a_stored_study_s_tables_are_made_again_from_its_folder(folder: Path, tm
         pd.testing.assert_frame_equal(*frames, check_exact=False, rtol=1e-9, atol=1e-9, obj=path.name)
 
 
+@pytest.mark.parametrize(("column", "place"), [("policy", "config.yaml"), ("task_id", "tasks.parquet")])
+def test_an_answer_of_a_policy_or_to_a_task_that_the_folder_lacks_makes_no_tables(
+    study: Study, published: Path, tmp_path: Path, column: str, place: str
+) -> None:
+    frame = pd.read_csv(published)
+    frame.assign(**{column: [*frame[column][:-1], "stray"]}).to_csv(published, index=False)
+    with pytest.raises(DataError, match=rf"answers\.csv: {column} stray is not in .*{place}"):
+        make_published_tables(published.parent, tmp_path / "tables", study)
+    assert not (tmp_path / "tables").exists()
+
+
 def test_answers_of_before_have_fewer_columns_and_name_their_gpus(study: Study, published: Path) -> None:
     few = ["policy", "split", "task_id", "trajectory", "turn", "outcome", "reason", "speedup", "num_completion_tokens"]
     frame = pd.read_csv(published).query("strategy.isna()")
@@ -261,6 +280,8 @@ def test_answers_of_before_have_fewer_columns_and_name_their_gpus(study: Study, 
         (lambda f: f.assign(outcome="fine"), "unknown outcome 'fine'; there are .*correct"),
         (lambda f: f.assign(outcome="correct", speedup=None), "l1/.*, trajectory 0: a correct kernel needs"),
         (lambda f: f.assign(turn=1), "turns of .*, trajectory 0, are not in order"),
+        (lambda f: f.assign(turn=f["turn"] - 1), "turn 0, and they are counted from 1"),
+        (lambda f: f.assign(trajectory=f["trajectory"] - 1), "trajectory -1, and they are counted from 0"),
         (lambda f: f.assign(turn="first"), "column turn holds something that is no whole number"),
         (lambda f: f.assign(turn=[None, *f["turn"][1:]]), "column turn holds something that is no whole number"),
         (lambda f: f.assign(speedup="fast"), "column speedup holds something that is no number"),

@@ -13,17 +13,30 @@ from kevin.workflow.replicates import arms_of, of_arms
 from kevin.workflow.targets import Targets
 
 STUDY = study_of("gpu", "replicates")
-RAW = {"seed": 3, "results": "results/replicates", "evaluate": ["base", "a", "b"], "runs": {"a": {}, "b": {}}}
+ARMS = ["rl_single", "rl_multi_paper"]
+RAW = {"seed": 2, "results": "results/replicates", "evaluate": ["base", *ARMS], "runs": {arm: {} for arm in ARMS}}
 
 
 def test_arms_have_a_folder_by_their_seed_and_are_evaluated_alone() -> None:
-    assert of_arms(RAW, arms_of("b")) == RAW | {"results": "results/replicates/b-3", "evaluate": ["base", "b"]}
-    assert of_arms(RAW, arms_of("b, a")) == RAW | {"results": "results/replicates/b-a-3"}
+    own = {"results": "results/replicates/rl_single-2", "evaluate": ["base", "rl_single"]}
+    assert of_arms(RAW, arms_of("rl_single")) == RAW | own
+    both = of_arms(RAW, arms_of("rl_multi_paper, rl_single"))
+    assert both == RAW | {"results": "results/replicates/rl_multi_paper-rl_single-2"}
     assert of_arms(RAW | {"results": "results"}, arms_of(None)) == RAW | {"results": "results"}
-    with pytest.raises(ConfigError, match=r"^this is made arm by arm: --config seed=1 arm=NAME\[,NAME\], of a, b$"):
+    asked = r"this is made arm by arm: --config seed=1 arm=NAME\[,NAME\], of rl_single, rl_multi_paper$"
+    with pytest.raises(ConfigError, match=f"^{asked}"):
         of_arms(RAW, [])
-    with pytest.raises(ConfigError, match=r"^there is no run c; this is made"):
-        of_arms(RAW, ["a", "c"])
+    with pytest.raises(ConfigError, match=f"^there is no run c; {asked}"):
+        of_arms(RAW, ["rl_single", "c"])
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_seed_that_was_not_declared_is_run_apart(seed: int) -> None:
+    raw = RAW | {"seed": seed}
+    with pytest.raises(ConfigError, match=f"^seed {seed} of rl_multi_paper was not declared .*results=DIR$"):
+        of_arms(raw, ["rl_multi_paper"])
+    assert of_arms(raw | {"results": "apart"}, ["rl_multi_paper"])["results"] == f"apart/rl_multi_paper-{seed}"
+    assert of_arms(raw | {"seed": 3}, ["rl_single"])["results"] == "results/replicates/rl_single-3"
 
 
 @pytest.mark.parametrize("arms", [["rl_multi"], ["rl_single", "rl_multi"]])

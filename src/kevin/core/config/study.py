@@ -166,6 +166,8 @@ class Study(Settings):
         unknown = [p for p in self.evaluate if p not in self.policies]
         if unknown:
             raise ValueError(f"evaluate names policies that are not defined: {', '.join(unknown)}")
+        if twice := [name for name in self.policies if self.evaluate.count(name) > 1]:
+            raise ValueError(f"evaluate names {twice[0]} twice")
         for name, policy in self.policies.items():
             if policy.seed_of is None:
                 continue
