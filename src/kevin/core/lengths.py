@@ -116,12 +116,10 @@ def context_length(model: str, revision: str | None = None, *, fetch: bool = Fal
     Args:
         fetch: False looks for the hub's file on this machine only.
     """
-    file = Path(model) / "config.json"
-    if not file.is_file():
-        found = _from_hub(model, revision, fetch)
-        if found is None:
-            return None
-        file = found
+    folder = Path(model)
+    file = folder / "config.json" if folder.is_dir() else _from_hub(model, revision, fetch)
+    if file is None:
+        return None
     try:
         config = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):

@@ -27,14 +27,14 @@ def of_arms(raw: Mapping[str, Any], arms: Sequence[str]) -> dict[str, Any]:
         ConfigError: there is no such run; or none is asked for, of a comparison that is made arm by arm; or the seed of
             one was not declared, so that no table would take it.
     """
-    from kevin.report.replicates import DECLARED  # takes longer than the rest of this module
-
     results, runs = str(raw.get("results", "")), raw.get("runs") or {}
     if not arms and Path(results) != FOLDER:
         return dict(raw)
     if not arms or (unknown := [arm for arm in arms if arm not in runs]):
         told = f"there is no run {unknown[0]}; " if arms else ""
         raise ConfigError(f"{told}this is made arm by arm: --config seed=1 arm=NAME[,NAME], of {', '.join(runs)}")
+    from kevin.report.replicates import DECLARED  # takes longer than the rest of this module
+
     seed = raw.get("seed", 0)
     for arm in arms if Path(results) == FOLDER else ():
         if seed not in range(1, DECLARED.get(arm, 0) + 1):

@@ -79,7 +79,7 @@ def test_lengths_beyond_the_context_are_refused(tmp_path):
         check_context(with_lengths(longer, "mine"), "mine")
 
 
-def test_the_hub_is_not_asked_for_what_the_study_makes(monkeypatch):
+def test_the_hub_is_not_asked_for_what_the_study_makes_or_a_folder_without_a_model(tmp_path, monkeypatch):
     asked = []
 
     def download(model, file, *, revision, local_files_only):
@@ -88,7 +88,7 @@ def test_the_hub_is_not_asked_for_what_the_study_makes(monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     check_context(with_lengths(study(), "base"), "base")
-    for model in ("<results>/random_models/base", "someone/model"):
+    for model in ("<results>/random_models/base", str(tmp_path), "someone/model"):
         both = study(mine={"model": model})
         check_context(with_lengths(both, "mine", fetch=True), "mine")
     assert [name for name, local in asked if not local] == ["someone/model"] * 2
