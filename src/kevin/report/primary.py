@@ -140,7 +140,8 @@ def _references(evidence: Evidence, scores: pd.DataFrame, compiled: Mapping[str,
     eager = pd.Series(1.0, index=tasks)
     measured = pd.Series(dict(compiled), dtype="float64").reindex(tasks)
     kinds = {EAGER: eager, COMPILED: measured.dropna(), KNOWN: known}
-    kinds[ROOM] = pd.concat([eager, measured, known], axis=1).max(axis=1)
+    if not kinds[COMPILED].empty:
+        kinds[ROOM] = pd.concat([eager, measured, known], axis=1).max(axis=1)
     for name, speedups in kinds.items():
         if speedups.empty:
             continue

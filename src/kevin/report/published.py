@@ -205,13 +205,16 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     """Every table that such a folder holds, in ``out`` as CSV, Markdown and LaTeX. Raises DataError where it cannot."""
     own = Published(folder)
     splits = _splits(own, study) if own.answers.exists() else set()
-    files: dict[str, Any] = {"scores": [own.answers], "search": [own.answers], "baselines": own.baselines}
+    files: dict[str, Any] = {"scores": [own.answers], "search": [own.answers]}
+    files |= {"baselines": own.baselines} if own.baselines.exists() else {}
     files |= {"tasks": own.tasks, "runs": own.runs, "summaries": own.summaries}
     given = Given(files, study)
     names = [name for name in OF_SCORES if name in splits or name not in SPLITS]
-    names += ["rl_gain"] if trained_policies(study) else []
+    known = {*given.scores["policy"]}
+    names += ["rl_gain"] if any({*pair} <= known for pair in trained_policies(study).items()) else []
     names += ["step_time"] if own.runs else []
-    names += ["search", "search_turns"] if given.rollouts else []
+    names += ["search"] if given.rollouts else []
+    names += ["search_turns"] if any(len(played.turn_seconds) > 1 for played in given.rollouts) else []
     return [write_table_of(name, out / f"{name}.csv", given) for name in names]
 
 

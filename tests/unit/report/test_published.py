@@ -247,6 +247,16 @@ def test_a_stored_study_s_tables_are_made_again_from_its_folder(folder: Path, tm
         pd.testing.assert_frame_equal(*frames, check_exact=False, rtol=1e-9, atol=1e-9, obj=path.name)
 
 
+def test_a_folder_of_one_arm_makes_the_tables_that_it_holds(tmp_path: Path) -> None:
+    """Of a replicate: without baselines, without the model that it began with, searched by first answers alone."""
+    folder = ROOT / "results/reference/nvidia-h200/replicates/rl_multi-4/published"
+    done = CliRunner().invoke(app, ["tables", "--published", str(folder), "--out-dir", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    made = {path.stem for path in tmp_path.glob("*.csv")}
+    assert {"primary", "turns", "search", "step_time"} < made and not {"rl_gain", "search_turns"} & made
+    assert "torch.compile" not in (tmp_path / "primary.md").read_text()
+
+
 @pytest.mark.parametrize(("column", "place"), [("policy", "config.yaml"), ("task_id", "tasks.parquet")])
 def test_an_answer_of_a_policy_or_to_a_task_that_the_folder_lacks_makes_no_tables(
     study: Study, published: Path, tmp_path: Path, column: str, place: str
