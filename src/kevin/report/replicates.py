@@ -53,6 +53,11 @@ class Side(NamedTuple):
     way: str
 
 
+def is_declared(arm: str, seed: object) -> bool:
+    """Whether a table takes this seed of an arm."""
+    return seed in range(1, DECLARED.get(arm, 0) + 1)
+
+
 def read_replicate(folder: Path, study: Study) -> list[Replicate]:
     """What `kevin publish` wrote of one seed's arms, which have their base model in common.
 
@@ -93,7 +98,7 @@ def read_replicates(folders: Sequence[Path]) -> tuple[list[Replicate], Study]:
         study = load_study([Published(folder).config], judges=False)
         for replicate in read_replicate(folder, study):
             what = f"{folder}: seed {replicate.seed} of {replicate.arm}"
-            if not 1 <= replicate.seed <= DECLARED.get(replicate.arm, 0):
+            if not is_declared(replicate.arm, replicate.seed):
                 raise DataError(f"{what} was not declared (docs/replicates.md): move it to another place")
             if (replicate.arm, replicate.seed) in found:
                 raise DataError(f"{what} is there twice")

@@ -33,11 +33,11 @@ def of_arms(raw: Mapping[str, Any], arms: Sequence[str]) -> dict[str, Any]:
     if not arms or (unknown := [arm for arm in arms if arm not in runs]):
         told = f"there is no run {unknown[0]}; " if arms else ""
         raise ConfigError(f"{told}this is made arm by arm: --config seed=1 arm=NAME[,NAME], of {', '.join(runs)}")
-    from kevin.report.replicates import DECLARED  # takes longer than the rest of this module
+    from kevin.report.replicates import is_declared  # takes longer than the rest of this module
 
     seed = raw.get("seed", 0)
     for arm in arms if Path(results) == FOLDER else ():
-        if seed not in range(1, DECLARED.get(arm, 0) + 1):
+        if not is_declared(arm, seed):
             told = "was not declared (docs/replicates.md), and no table takes it; apart: --config results=DIR"
             raise ConfigError(f"seed {seed} of {arm} {told}")
     evaluated = [name for name in raw.get("evaluate") or () if name not in runs or name in arms]
