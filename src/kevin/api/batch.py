@@ -23,11 +23,12 @@ from kevin.api.judge import Judge
 from kevin.api.pairs import make_task
 from kevin.core.candidate import DialectChoice, make_kernel, refuse_file_name
 from kevin.core.errors import DataError, DiskFullError, HarnessError, KevinError, UsageError
+from kevin.core.fields import problem
 from kevin.core.files import append_line, is_stream, write_text
 from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
-from kevin.core.texts import read_text, split_lines, strict_json
+from kevin.core.texts import parse_json, read_text, split_lines, strict_json
 from kevin.core.types import Frozen, Kernel, Outcome, Round, Task, Verdict
 
 if TYPE_CHECKING:
@@ -161,12 +162,9 @@ def read_pairs(path: Path) -> list[Pair]:
         if not line.strip():
             continue
         try:
-            fields = Line.model_validate(json.loads(line))
+            fields = Line.model_validate(parse_json(line), strict=True)
         except (ValueError, RecursionError) as e:
-            what = f"not valid JSON: {e}"
-            if isinstance(e, ValidationError):
-                first = e.errors()[0]
-                what = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
+            what = problem(e.errors()[0]) if isinstance(e, ValidationError) else f"not valid JSON: {e}"
             raise UsageError(f'{path}:{number}: not a line of {{"id", "reference", "kernel"}}: {what}') from None
         for name in ("reference", "kernel"):
             refuse_file_name(getattr(fields, name), f"{path}:{number}: {name}")

@@ -11,7 +11,7 @@ import os
 import re
 import select
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,25 @@ def split_lines(text: str) -> list[str]:
 def digits(value: float, num: int) -> str:
     """A number by so many that count: 120, not 1.2e+02."""
     return f"{float(f'{value:.{num}g}'):g}"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a text of JSON says. Raises ValueError, also for a key set a second time, where Python's takes the last."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    once((key, key) for key, _ in pairs)
+    return dict(pairs)
+
+
+def once(keys: Iterable[tuple[Any, Any]]) -> None:
+    """Raises ValueError for the second of two equal keys, by the name beside it."""
+    seen = set()
+    for key, name in keys:
+        if key in seen:
+            raise ValueError(f"{name} is set a second time")
+        seen.add(key)
 
 
 def strict_json(value: Any, **options: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from kevin.core.errors import DataError, first_line
 from kevin.core.fences import fenced
 from kevin.core.fields import problem
 from kevin.core.files import read_turns
-from kevin.core.texts import read_text, split_lines
+from kevin.core.texts import parse_json, read_text, split_lines
 from kevin.core.types import Completion, Conversation, Frozen
 from kevin.policy.interface import OnCompletion, Request, Sampling, estimate_tokens, estimated_tokens
 
@@ -128,7 +127,7 @@ def read_jsonl(path: Path) -> list[Recorded]:
         if not line.strip():
             continue
         try:
-            recorded.append(Recorded.model_validate(json.loads(line)))
+            recorded.append(Recorded.model_validate(parse_json(line), strict=True))
         except (ValueError, RecursionError) as e:
             what = problem(e.errors()[0]) if isinstance(e, ValidationError) else first_line(e)
             raise DataError(

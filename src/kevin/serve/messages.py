@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
@@ -15,6 +14,7 @@ from kevin.core.dialogue import FENCES, parse_completion, past_answer
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.reward import configured_score
+from kevin.core.texts import parse_json
 from kevin.core.types import Frozen, Kernel, Language, Task, Verdict, canonical_json
 
 MAX_BATCH = 1024
@@ -87,7 +87,7 @@ class Asked(NamedTuple):
 def parse(kind: type[Request], body: bytes) -> Request:
     """Raises Refusal that names the field. What is no text within a field, half of a surrogate pair, is let through."""
     try:
-        return kind.model_validate(json.loads(body))
+        return kind.model_validate(parse_json(body))
     except ValidationError as e:
         first = e.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])

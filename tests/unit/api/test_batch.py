@@ -35,6 +35,15 @@ def test_lines_of_pairs_and_verdicts_end_at_a_line_feed_alone(tmp_path: Path) ->
     assert list(read_records(tmp_path / "out.jsonl")) == ["a\u2028"]
 
 
+@pytest.mark.parametrize(
+    ("start", "told"), [('"id": true', "id.str: .*valid string"), ('"id": 1, "id": 2', "id is set a second time")]
+)
+def test_a_line_that_json_and_its_reader_would_take_otherwise_is_refused(tmp_path: Path, start: str, told: str) -> None:
+    (tmp_path / "pairs.jsonl").write_text(f'{{{start}, "reference": "r", "kernel": "k"}}\n')
+    with pytest.raises(UsageError, match=rf"pairs\.jsonl:1: not a line .*{told}"):
+        read_pairs(tmp_path / "pairs.jsonl")
+
+
 def test_half_a_surrogate_pair_is_the_error_of_its_own_line(tmp_path: Path) -> None:
     half = f"// \ud83d\n{GOOD}"
     pairs = [("k", REFERENCE, half), ("r", REFERENCE + "# \udc00\n", GOOD)]

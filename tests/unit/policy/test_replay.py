@@ -80,8 +80,10 @@ def test_a_recording_with_a_mark_odd_line_ends_and_half_a_surrogate_pair(tmp_pat
         ('{"task_id": "a", "trajectory": 0, "turn": 0, "completion": "x"}\n', ", line 1: expected .*: turn: "),
         ("[" * 100_000, ", line 1: expected .*: maximum recursion depth"),
         ('{"task_id": "a", "turn": ' + "1" * 5000 + "}", ", line 1: expected .*: Exceeds the limit"),
-        ('{"trajectory": NaN, "task_id": "a", "turn": 1, "completion": "x"}', ": trajectory: .*finite number"),
+        ('{"trajectory": NaN, "task_id": "a", "turn": 1, "completion": "x"}', ": trajectory: .*valid integer"),
         ('{"task_id": "a", "trajectory": 0, "turn": 1, "completion": null}', ": completion: .*valid string"),
+        ('{"task_id": "a", "trajectory": true, "turn": 1, "completion": "x"}', ": trajectory: .*valid integer"),
+        ('{"task_id": "a", "turn": 1, "turn": 2}', ", line 1: expected .*: turn is set a second time"),
         ('{"task_id": "a", "traj', ", line 1: expected .*: Unterminated string"),
     ],
 )

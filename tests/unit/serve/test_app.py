@@ -97,6 +97,7 @@ A_FILE = "kernels/fast.cpp"
     ("body", "told"),
     [
         (b"{", "Invalid JSON"),
+        (b'{"reference": "x", "reference": "y"}', "reference is set a second time"),
         (b"[]", "object"),
         (b"[" * 100_000, ""),
         (b"\xff", ""),

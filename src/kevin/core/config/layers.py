@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import yaml
 from kevin.core.config.tasks import KernelBenchSource
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.protocol import ONLY_FLOAT32
-from kevin.core.texts import read_text
+from kevin.core.texts import once, parse_json, read_text
 
 
 class _Loader(yaml.SafeLoader):
@@ -21,22 +21,8 @@ class _Loader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        _once(((key.tag, key.value), f"line {key.start_mark.line + 1}: {key.value}") for key in keys)
+        once(((key.tag, key.value), f"line {key.start_mark.line + 1}: {key.value}") for key in keys)
         return node
-
-
-def _once(keys: Iterable[tuple[Any, Any]]) -> None:
-    """Raises ValueError for the second of two equal keys, by the name beside it."""
-    seen = set()
-    for key, name in keys:
-        if key in seen:
-            raise ValueError(f"{name} is set a second time")
-        seen.add(key)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    _once((key, key) for key, _ in pairs)
-    return dict(pairs)
 
 
 def read_layer(path: Path) -> dict[str, Any]:
@@ -44,7 +30,7 @@ def read_layer(path: Path) -> dict[str, Any]:
     try:
         text = read_text(path, "configuration file")
         is_json = path.suffix == ".json"  # which may have tabs
-        layer = json.loads(text, object_pairs_hook=_object) if is_json else yaml.load(text, _Loader)
+        layer = parse_json(text) if is_json else yaml.load(text, _Loader)
     except json.JSONDecodeError as e:
         raise ConfigError(f"{path}: not valid JSON: {e}") from None
     except yaml.YAMLError as e:
