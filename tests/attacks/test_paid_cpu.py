@@ -168,8 +168,10 @@ def test_a_module_that_ignores_strides_is_wrong_on_its_tasks_own_inputs(judge: J
     assert judge(TRANSPOSED, MODULE.format(forward="x * 2.0"), dialect="load_inline").outcome is Outcome.CORRECT
 
 
-def test_a_launcher_is_given_contiguous_inputs(judge: Judge) -> None:
-    verdict = judge(TRANSPOSED, f"{LAUNCH} for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * 2.0f; }}")
+@pytest.mark.parametrize("x", ["torch.randn(96, 64).t()", "torch.randn(48).expand(5000, 48)"])
+def test_a_launcher_is_given_contiguous_inputs(judge: Judge, x: str) -> None:
+    """Which take more memory than an expanded one has."""
+    verdict = judge(TASK.format(forward="x * 2.0", x=x), f"{LAUNCH} for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * 2.0f; }}")
     assert verdict.outcome is Outcome.CORRECT
 
 
@@ -178,6 +180,19 @@ def test_sliced_and_expanded_inputs_reach_a_module_as_they_are(judge: Judge, x: 
     task = TASK.format(forward="x * 2.0", x=x)
     dense = "x * 2.0 if not x.is_contiguous() else x"
     assert judge(task, MODULE.format(forward=dense), dialect="load_inline").outcome is Outcome.CORRECT
+
+
+def test_an_expanded_input_has_room_for_fewer_rows_of_its_own(judge: Judge) -> None:
+    task = TASK.format(forward="x * 2.0", x="torch.randn(48).expand(5000, 48)")
+    verdict = judge(task, MODULE.format(forward="x * 2.0"), dialect="load_inline")
+    assert (verdict.outcome, verdict.flags, verdict.details["fewer_rows"]) == (Outcome.CORRECT, (), "passed")
+
+
+def test_a_flag_is_given_to_a_launcher(judge: Judge) -> None:
+    task = TASK.format(forward="x * 2.0", x="torch.randn(1000), True").replace("forward(self, x)", "forward(self, x, twice)")
+    launch = 'extern "C" void launch(const float* x, bool twice, float* out) {'
+    body = "for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * (twice ? 2 : 3);"
+    assert judge(task, f"{launch} {body} }}").outcome is Outcome.CORRECT
 
 
 def test_a_reference_that_works_in_place_takes_a_right_kernel(judge: Judge) -> None:

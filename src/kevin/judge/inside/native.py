@@ -17,7 +17,8 @@ from guard import lock_down
 from host import ColdClock
 from pages import GuardedPages
 
-_SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float}
+_SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float,
+            "bool": ctypes.c_bool}  # fmt: skip
 
 
 def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> dict:

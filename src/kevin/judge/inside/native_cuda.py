@@ -14,7 +14,8 @@ from channel import open_channel
 from cuda import CudaError, Gpu
 from guard import lock_down
 
-_SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float}
+_SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float,
+            "bool": ctypes.c_bool}  # fmt: skip
 _REASONS = {700: "illegal_memory_access", 719: "launch_failure", 2: "out_of_memory", 702: "launch_timeout",
             715: "illegal_instruction", 716: "misaligned_address"}  # fmt: skip
 

@@ -158,16 +158,21 @@ def _span_bytes(spec: TensorSpec, *, as_given: bool = True) -> int:
     return span(spec.shape, spec.stride) * DTYPES[spec.dtype].itemsize
 
 
-def _room(num_bytes: int) -> int:
+def _reserved_bytes(spec: TensorSpec) -> int:
+    """For a tensor as its task lays it out, and contiguous, which takes more of one that is expanded."""
+    return max(_span_bytes(spec), spec.num_bytes)
+
+
+def _room(spec: TensorSpec) -> int:
     """Of a tensor with what is around it."""
-    return _aligned(num_bytes + 2 * BAND_BYTES + max(_LEAD_BYTES.values()))
+    return _aligned(_reserved_bytes(spec) + 2 * BAND_BYTES + max(_LEAD_BYTES.values()))
 
 
 def slot_bytes(spec: TaskSpec) -> int:
     """Bytes of one slot, padding included."""
     tensors = (*spec.inputs, *spec.parameters, *spec.outputs)
     late = _ALIGN_BYTES * len(spec.inputs)
-    return late + sum(_room(_span_bytes(s)) for s in tensors if s.kind == "tensor")
+    return late + sum(_room(s) for s in tensors if s.kind == "tensor")
 
 
 class SharedBuffer:
@@ -229,7 +234,7 @@ class SharedSlots:
         self.as_given = as_given
         self._tensors = (*spec.inputs, *spec.parameters, *spec.outputs)
         self._guarded_at = slot_bytes(spec) * num_slots
-        guarded = sum(_pages(_span_bytes(s)) for s in self._tensors if s.kind == "tensor")
+        guarded = sum(_pages(_reserved_bytes(s)) for s in self._tensors if s.kind == "tensor")
         self.total_bytes = max(self._guarded_at + guarded, _ALIGN_BYTES)
         self._buffer = allocate(self.total_bytes)
         self.fd = self._buffer.fd
@@ -250,7 +255,7 @@ class SharedSlots:
                 if s.kind == "tensor":
                     is_output = i >= len(self._tensors) - len(spec.outputs)
                     self.bands.add(s, at + lead, self._bytes_of(s), is_output=is_output)
-                    at += _room(_span_bytes(s))
+                    at += _room(s)
             views = [None if o is None else self._view(s, o) for s, o in zip(self._tensors, offsets, strict=True)]
             n_in, n_par = len(spec.inputs), len(spec.parameters)
             self.inputs.append(views[:n_in])
@@ -278,7 +283,7 @@ class SharedSlots:
             if "offset" not in argument:
                 views.append(None)
                 continue
-            pages, size = _pages(_span_bytes(s)), self._bytes_of(s)
+            pages, size = _pages(_reserved_bytes(s)), self._bytes_of(s)
             lead = 0 if place == "start" else pages - size
             offset = at + (lead - lead % ALIGNMENT_BYTES if place == "aligned_end" else lead)
             argument |= {"offset": offset, "pages": [at, pages]}
