@@ -171,7 +171,8 @@ def test_a_module_that_ignores_strides_is_wrong_on_its_tasks_own_inputs(judge: J
 @pytest.mark.parametrize("x", ["torch.randn(96, 64).t()", "torch.randn(48).expand(5000, 48)"])
 def test_a_launcher_is_given_contiguous_inputs(judge: Judge, x: str) -> None:
     """Which take more memory than an expanded one has."""
-    verdict = judge(TASK.format(forward="x * 2.0", x=x), f"{LAUNCH} for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * 2.0f; }}")
+    kernel = f"{LAUNCH} for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * 2.0f; }}"
+    verdict = judge(TASK.format(forward="x * 2.0", x=x), kernel)
     assert verdict.outcome is Outcome.CORRECT
 
 
@@ -189,7 +190,7 @@ def test_an_expanded_input_has_room_for_fewer_rows_of_its_own(judge: Judge) -> N
 
 
 def test_a_flag_is_given_to_a_launcher(judge: Judge) -> None:
-    task = TASK.format(forward="x * 2.0", x="torch.randn(1000), True").replace("forward(self, x)", "forward(self, x, twice)")
+    task = TASK.format(forward="x * 2.0", x="torch.randn(9), True").replace("(self, x)", "(self, x, twice)")
     launch = 'extern "C" void launch(const float* x, bool twice, float* out) {'
     body = "for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * (twice ? 2 : 3);"
     assert judge(task, f"{launch} {body} }}").outcome is Outcome.CORRECT

@@ -280,7 +280,9 @@ def _opened(path: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; make it with: snakemake {path}") from None
     except (pa.ArrowInvalid, OSError) as e:
-        raise DataError(f"{path}: cannot be read ({e}); delete it and make it again with: snakemake {path}") from None
+        raise DataError(
+            f"{path}: cannot be read ({e}); in a study of your own delete it, and make it again: snakemake {path}"
+        ) from None
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------

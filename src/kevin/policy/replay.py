@@ -33,8 +33,8 @@ class Recorded(Frozen):
     trajectory: int = Field(ge=0)
     turn: int = Field(ge=1)
     completion: str
-    num_prompt_tokens: int | None = None
-    num_completion_tokens: int | None = None
+    num_prompt_tokens: int | None = Field(default=None, ge=0)
+    num_completion_tokens: int | None = Field(default=None, ge=0)
     finish_reason: Literal["stop", "length"] = "stop"
 
 
@@ -68,6 +68,11 @@ class ReplayPolicy:
                     f"give one run only"
                 )
             self._recorded[place] = r
+        for task, trajectory, turn in sorted(self._recorded):
+            if turn > 1 and (task, trajectory, turn - 1) not in self._recorded:
+                raise DataError(
+                    f"{path}: task {task}, trajectory {trajectory}: turn {turn} is recorded, and turn {turn - 1} is not"
+                )
         self._task_ids = {r.task_id for r in recorded}
 
     def count_tokens(self, conversation: Conversation) -> int:

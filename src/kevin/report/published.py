@@ -32,13 +32,23 @@ from kevin.core.files import (
     write_parquet,
     write_text,
 )
+from kevin.core.progress import Progress
 from kevin.core.types import Kernel, Outcome, Turn
 from kevin.report.captions import MINIATURE, read_summaries
 from kevin.report.catalogue import OF_SCORES, SPLITS, Given, write_table_of
 from kevin.report.forms import records
 from kevin.report.html import templates
 from kevin.report.recipes import CEILING, policy_label
-from kevin.report.scores import KIND, SCORE_COLUMNS, machines, read_scores, read_typed, read_verdict, write_answers
+from kevin.report.scores import (
+    KERNEL_DIGITS,
+    KIND,
+    SCORE_COLUMNS,
+    machines,
+    read_scores,
+    read_typed,
+    read_verdict,
+    write_answers,
+)
 from kevin.report.search import SECONDS, read_search, write_seconds
 from kevin.report.training import trained_policies
 
@@ -184,7 +194,10 @@ def kernels_frame(turns: Iterator[Turn], store: Path) -> pd.DataFrame:
 
 
 def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
-    """Each row with its kernel. Raises DataError where a row is none, or not the kernel that its digest names."""
+    """Each row with its kernel.
+
+    Raises DataError where a row is none, or not the kernel that its digest names, and where one of an answer is gone.
+    """
     frame, _ = read_parquet(files.kernels, KERNELS)
     if lacking := {"task_id", "kernel_digest", "dialect", "language", "outcome", "source"} - {*frame.columns}:
         raise DataError(f"{files.kernels}: no column {min(lacking)}")
@@ -198,7 +211,17 @@ def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
         if kernel.digest != row["kernel_digest"]:
             raise DataError(f"{files.kernels}: {row['task_id']}: a kernel is not what its digest says")
         pairs.append((row, kernel))
+    if files.answers.exists():
+        answers = read_typed(files.answers, "answers of `kevin publish`", SCORE_COLUMNS, _OF_A_KERNEL)
+        judged = answers.dropna(subset=_OF_A_KERNEL)
+        have = {(row["task_id"], row["kernel_digest"][:KERNEL_DIGITS]) for row, _ in pairs}
+        if gone := {*zip(judged["task_id"], judged["kernel_digest"], strict=True)} - have:
+            task, digest = min(gone)
+            raise DataError(f"{files.kernels}: no kernel {digest} of {task}, which stands in {files.answers.name}")
     return pairs
+
+
+_OF_A_KERNEL = ["task_id", "kernel_digest", "outcome"]
 
 
 def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
@@ -215,7 +238,12 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     names += ["step_time"] if own.runs else []
     names += ["search"] if given.rollouts else []
     names += ["search_turns"] if any(len(played.turn_seconds) > 1 for played in given.rollouts) else []
-    return [write_table_of(name, out / f"{name}.csv", given) for name in names]
+    made = []
+    with Progress(len(names), "tables", "tables") as progress:
+        for name in names:
+            made.append(write_table_of(name, out / f"{name}.csv", given))
+            progress.update()
+    return made
 
 
 def _splits(files: Published, study: Study) -> set[str]:

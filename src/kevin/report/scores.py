@@ -237,9 +237,7 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
     What the file lacks is absent from every row, but for the level, which the split tells; an older one tells nothing
     of flawed tasks. Raises DataError where the file cannot be read, or lacks what scores follow from.
     """
-    frame = read_typed(path, "answers", SCORE_COLUMNS)
-    if lacking := [name for name in _NEEDED if name not in frame]:
-        raise DataError(f"{path}: these are no answers of `kevin publish`: no column {', '.join(lacking)}")
+    frame = read_typed(path, "answers of `kevin publish`", SCORE_COLUMNS, _NEEDED)
     known = {o.value for o in Outcome}
     if strange := sorted(set(frame["outcome"].dropna()) - known):
         raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
@@ -258,21 +256,29 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
         yield (strategy if isinstance(strategy, str) else None), scored
 
 
-def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
+def read_typed(path: Path, what: str, kinds: Mapping[str, str], needed: Sequence[str] = ()) -> pd.DataFrame:
     """A CSV of known types, in which names stay text.
 
     Args:
         kinds: types of columns, as far as they are there; all others are text.
+        needed: columns that have to be there.
 
     Raises:
-        DataError: the file cannot be read, or a column holds something else.
+        DataError: the file cannot be read, lacks a column, or one holds something else.
     """
     try:
-        return _read_as(path, defaultdict(lambda: "str", kinds))
+        frame = _read_as(path, defaultdict(lambda: "str", kinds))
     except UnicodeDecodeError as e:
         raise DataError(f"{path}: not UTF-8 at byte {e.start}") from None
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path}: an empty file, no {what}") from None
     except (OSError, ValueError) as e:
         raise DataError(f"{path}: {_column_at_fault(path, kinds) or f'{what} cannot be read: {e}'}") from None
+    if lacking := [name for name in needed if name not in frame]:
+        raise DataError(f"{path}: these are no {what}: no column {', '.join(lacking)}")
+    return frame
 
 
 def _read_as(path: Path, kinds: Mapping[str, str], columns: Callable[[str], bool] | None = None) -> pd.DataFrame:

@@ -75,12 +75,13 @@ def read_search(paths: Sequence[Path], tasks: Path, study: Study) -> list[Search
 
 
 SECONDS = "search_seconds.csv"
+_SECONDS = ["policy", "strategy", "turn", "seconds"]
 
 
 def write_seconds(rollouts: Sequence[SearchRollout], out: Path) -> None:
     """Seconds of the device, one row a policy, strategy and turn, of all held-out tasks together."""
     rows = [(r.policy, r.strategy, n, s) for r in rollouts for n, s in enumerate(r.turn_seconds, start=1)]
-    write_csv(out, pd.DataFrame(rows, columns=["policy", "strategy", "turn", "seconds"]))
+    write_csv(out, pd.DataFrame(rows, columns=_SECONDS))
 
 
 def read_published_search(path: Path, study: Study) -> list[SearchRollout]:
@@ -88,7 +89,7 @@ def read_published_search(path: Path, study: Study) -> list[SearchRollout]:
     answers = [own.assign(strategy=s) for s, own in read_answers(path, study.reward) if s is not None]
     if not answers:
         return []
-    written = read_typed(path.with_name(SECONDS), "seconds", {"turn": "int64", "seconds": "float64"})
+    written = read_typed(path.with_name(SECONDS), "seconds", {"turn": "int64", "seconds": "float64"}, _SECONDS)
     seconds = {key: own["seconds"].tolist() for key, own in written.groupby(["policy", "strategy"])}
     found = []
     for (policy, strategy), scores in pd.concat(answers, ignore_index=True).groupby(["policy", "strategy"], sort=False):

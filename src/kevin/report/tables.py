@@ -51,10 +51,11 @@ COMPILE_POLICY = "torch.compile"
 
 def read_baselines(path: Path | None) -> pd.DataFrame:
     """The baselines file, or an empty frame of its columns: task_id, baseline, median_us, ratio_to_eager, ..."""
+    columns = ["task_id", "baseline", "median_us", "ratio_to_eager"]
     if path is None:
-        return pd.DataFrame(columns=["task_id", "baseline", "median_us", "ratio_to_eager"])
+        return pd.DataFrame(columns=columns)
     if path.suffix == ".csv":
-        return read_typed(path, "baselines", {"median_us": "float64", "ratio_to_eager": "float64"})
+        return read_typed(path, "baselines", {"median_us": "float64", "ratio_to_eager": "float64"}, columns)
     return read_parquet(path, "baselines")[0]
 
 

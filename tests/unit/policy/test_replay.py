@@ -84,6 +84,11 @@ def test_a_recording_with_a_mark_odd_line_ends_and_half_a_surrogate_pair(tmp_pat
         ('{"task_id": "a", "trajectory": 0, "turn": 1, "completion": null}', ": completion: .*valid string"),
         ('{"task_id": "a", "trajectory": true, "turn": 1, "completion": "x"}', ": trajectory: .*valid integer"),
         ('{"task_id": "a", "turn": 1, "turn": 2}', ", line 1: expected .*: turn is set a second time"),
+        (
+            '{"task_id": "a", "trajectory": 0, "turn": 1, "completion": "x", "num_prompt_tokens": -5}',
+            ": num_prompt_tokens: ",
+        ),
+        ('{"task_id": "a", "trajectory": 0, "turn": 2, "completion": "x"}', "turn 2 is recorded, and turn 1 is not"),
         ('{"task_id": "a", "traj', ", line 1: expected .*: Unterminated string"),
     ],
 )

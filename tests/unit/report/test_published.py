@@ -222,6 +222,34 @@ def test_a_kernel_that_was_changed_is_found_out(folder: Path, tmp_path: Path) ->
         read_kernels(files)
 
 
+def test_a_kernel_that_is_gone_is_missed(folder: Path, tmp_path: Path) -> None:
+    files = Published(shutil.copytree(folder, tmp_path / "copy"))
+    frame = pd.read_parquet(files.kernels)
+    write_parquet(files.kernels, frame[1:], KERNELS, {})
+    gone = f"no kernel {frame['kernel_digest'][0][:12]} of {frame['task_id'][0]}, which stands in answers.csv"
+    with pytest.raises(DataError, match=gone):
+        read_kernels(files)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("search_seconds.csv", "x\n", "no column policy, strategy, turn, seconds"),
+        ("search_seconds.csv", "", "an empty file"),
+        ("baselines.csv", "x\n", "no column task_id, baseline, median_us, ratio_to_eager"),
+        ("answers.csv", "", "an empty file"),
+    ],
+)
+def test_a_table_of_a_folder_that_is_none_is_told(
+    study: Study, folder: Path, tmp_path: Path, file: str, text: str, said: str
+) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    assert (copy / file).exists()
+    (copy / file).write_text(text)
+    with pytest.raises(DataError, match=rf"copy/{file}: .*{said}"):
+        make_published_tables(copy, tmp_path / "tables", study)
+
+
 def test_scores_are_read_back(study: Study, made: dict[str, list[Path]], folder: Path) -> None:
     answers = folder / "answers.csv"
     own, other = read_scores(made["scores"], study), read_scores([answers], study)
@@ -249,7 +277,7 @@ def test_a_stored_study_s_tables_are_made_again_from_its_folder(folder: Path, tm
 
 def test_a_folder_of_one_arm_makes_the_tables_that_it_holds(tmp_path: Path) -> None:
     """Of a replicate: without baselines, without the model that it began with, searched by first answers alone."""
-    folder = ROOT / "results/reference/nvidia-h200/replicates/rl_multi-4/published"
+    folder = ROOT / "results/reference/nvidia-h200/replicates/rl_multi-3/published"
     done = CliRunner().invoke(app, ["tables", "--published", str(folder), "--out-dir", str(tmp_path)])
     assert done.exit_code == 0, done.output
     made = {path.stem for path in tmp_path.glob("*.csv")}
@@ -301,7 +329,7 @@ def test_what_is_no_such_file_is_told(study: Study, published: Path, change, sai
     change(pd.read_csv(published)).to_csv(published, index=False)
     with pytest.raises(DataError, match=rf"answers\.csv: .*{said}"):
         read_scores([published], study)
-    with pytest.raises(DataError, match=r"none\.csv: answers cannot be read"):
+    with pytest.raises(DataError, match=r"none\.csv: no such file"):
         read_scores([published.with_name("none.csv")], study)
     published.write_bytes(published.read_bytes() + "ü".encode("latin-1"))
     with pytest.raises(DataError, match=r"answers\.csv: not UTF-8"):
