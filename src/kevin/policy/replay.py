@@ -30,8 +30,8 @@ class Recorded(Frozen):
     """One line of a JSONL recording; token counts are estimated from characters where they are not given."""
 
     task_id: str
-    trajectory: int = Field(ge=0)
-    turn: int = Field(ge=1)
+    trajectory: int = Field(ge=0, strict=True)
+    turn: int = Field(ge=1, strict=True)
     completion: str
     num_prompt_tokens: int | None = Field(default=None, ge=0)
     num_completion_tokens: int | None = Field(default=None, ge=0)
@@ -132,7 +132,7 @@ def read_jsonl(path: Path) -> list[Recorded]:
         if not line.strip():
             continue
         try:
-            recorded.append(Recorded.model_validate(parse_json(line), strict=True))
+            recorded.append(Recorded.model_validate(parse_json(line)))
         except (ValueError, RecursionError) as e:
             what = problem(e.errors()[0]) if isinstance(e, ValidationError) else first_line(e)
             raise DataError(

@@ -14,6 +14,7 @@ from kevin.core.files import write_turns
 from kevin.core.types import Message, Outcome
 from kevin.policy.interface import Request, Sampling, request_seed
 from kevin.policy.load import load_policy, policy_identity
+from kevin.policy.replay import read_jsonl
 
 SAMPLING = Sampling(max_tokens=10)
 
@@ -106,6 +107,13 @@ def test_a_kernelbench_file_comes_back_as_it_is(tmp_path, source, encoding):
     (tmp_path / "level_1_problem_1_sample_0_kernel.py").write_text(source, encoding=encoding)
     [text] = texts(load(tmp_path), ask("kb/1/1"))
     assert parse_completion(text, "load_inline", "cuda").kernel.source == source
+
+
+def test_counts_of_tokens_may_be_written_as_decimals(tmp_path):
+    """As pandas does where one is missing."""
+    line = '{"task_id": "a", "trajectory": 0, "turn": 1, "completion": "x", "num_prompt_tokens": 12.0}'
+    (tmp_path / "r.jsonl").write_text(f"{line}\n")
+    assert [r.num_prompt_tokens for r in read_jsonl(tmp_path / "r.jsonl")] == [12]
 
 
 def test_a_kernelbench_folder(tmp_path):
