@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,6 +19,8 @@ from kevin.core.texts import read_text, strict_json
 if TYPE_CHECKING:
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Kernel, Verdict
+
+log = logging.getLogger(__name__)
 
 _ONE, _MANY, _RUNS, _PUBLISHED = "One kernel", "Many kernels", "A run of KernelBench", "Published kernels"
 _of_one = functools.partial(file, panel=_ONE)
@@ -191,6 +194,8 @@ def _judge_new(task_file: Path, kernel: Kernel, protocol: JudgeProtocol) -> Verd
     from kevin.judge.evaluate import judge_kernel, start_early
     from kevin.tasks.format import task_from_file
 
+    if kernel.dialect == "load_inline":
+        log.info("a module is built with PyTorch's headers, which takes ten seconds or more")
     start_early(protocol)
     import_torch()
     return judge_kernel(task_from_file(task_file), kernel, protocol)
