@@ -42,10 +42,9 @@ from kevin.report.recipes import CEILING, policy_label
 from kevin.report.scores import (
     KERNEL_DIGITS,
     KIND,
-    SCORE_COLUMNS,
+    answers_frame,
     machines,
     read_scores,
-    read_typed,
     read_verdict,
     write_answers,
 )
@@ -212,8 +211,7 @@ def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
             raise DataError(f"{files.kernels}: {row['task_id']}: a kernel is not what its digest says")
         pairs.append((row, kernel))
     if files.answers.exists():
-        answers = read_typed(files.answers, "answers of `kevin publish`", SCORE_COLUMNS, _OF_A_KERNEL)
-        judged = answers.dropna(subset=_OF_A_KERNEL)
+        judged = answers_frame(files.answers, "kernel_digest").dropna(subset=["kernel_digest", "outcome"])
         have = {(row["task_id"], row["kernel_digest"][:KERNEL_DIGITS]) for row, _ in pairs}
         if gone := {*zip(judged["task_id"], judged["kernel_digest"], strict=True)} - have:
             task, digest = min(gone)
@@ -221,13 +219,10 @@ def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
     return pairs
 
 
-_OF_A_KERNEL = ["task_id", "kernel_digest", "outcome"]
-
-
 def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     """Every table that such a folder holds, in ``out`` as CSV, Markdown and LaTeX. Raises DataError where it cannot."""
     own = Published(folder)
-    splits = _splits(own, study) if own.answers.exists() else set()
+    splits = _splits(own, study)
     files: dict[str, Any] = {"scores": [own.answers], "search": [own.answers]}
     files |= {"baselines": own.baselines} if own.baselines.exists() else {}
     files |= {"tasks": own.tasks, "runs": own.runs, "summaries": own.summaries}
@@ -248,14 +243,14 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
 
 def _splits(files: Published, study: Study) -> set[str]:
     """Of the answers, whose policies and tasks have to be those of the folder's other files, where it has these."""
-    answers = read_typed(files.answers, "answers", SCORE_COLUMNS)
+    answers = answers_frame(files.answers)
     known = {("policy", files.config): {*study.policies, CEILING}}
     if files.tasks.exists():
         known["task_id", files.tasks] = {*read_parquet(files.tasks, "tasks")[0]["task_id"]}
     for (column, place), names in known.items():
-        if column in answers and (unknown := sorted({*answers[column].dropna()} - names)):
+        if unknown := sorted({*answers[column].dropna()} - names):
             raise DataError(f"{files.answers}: {column} {unknown[0]} is not in {place}")
-    return {*answers["split"]} if "split" in answers else set()
+    return {*answers["split"]}
 
 
 # --- README.md ----------------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
     What the file lacks is absent from every row, but for the level, which the split tells; an older one tells nothing
     of flawed tasks. Raises DataError where the file cannot be read, or lacks what scores follow from.
     """
-    frame = read_typed(path, "answers of `kevin publish`", SCORE_COLUMNS, _NEEDED)
+    frame = answers_frame(path)
     known = {o.value for o in Outcome}
     if strange := sorted(set(frame["outcome"].dropna()) - known):
         raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
@@ -254,6 +254,13 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
     for (_, _, strategy), part in frame.groupby(["policy", "split", "strategy"], sort=False, dropna=False):
         scored = _scored(part, config, str(path)).reset_index(drop=True)
         yield (strategy if isinstance(strategy, str) else None), scored
+
+
+def answers_frame(path: Path, *columns: str) -> pd.DataFrame:
+    """The rows of such a file as they stand. Raises DataError as `read_answers`, also where one of ``columns`` is not
+    there.
+    """
+    return read_typed(path, "answers of `kevin publish`", SCORE_COLUMNS, (*_NEEDED, *columns))
 
 
 def read_typed(path: Path, what: str, kinds: Mapping[str, str], needed: Sequence[str] = ()) -> pd.DataFrame:

@@ -5,6 +5,7 @@ keeps none from others; the descriptor of that memory comes with the setup.
 """
 
 import _socket  # the module around it takes longer to import than all else here
+import ctypes
 import io
 import json
 import os
@@ -12,6 +13,10 @@ import sys
 
 SET_UP, START_DEVICE = b"\0", b"\1"
 """What the judge says before the setup: that it follows, or that the device is to be made ready already."""
+
+SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float,
+           "bool": ctypes.c_bool}  # fmt: skip
+"""Of a launcher's arguments, by the names that a setup has for them."""
 
 
 def _leave_first_place(number: int) -> None:

@@ -12,13 +12,10 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
-from channel import open_channel
+from channel import SCALARS, open_channel
 from guard import lock_down
 from host import ColdClock
 from pages import GuardedPages
-
-_SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float,
-            "bool": ctypes.c_bool}  # fmt: skip
 
 
 def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> dict:
@@ -59,7 +56,7 @@ def main() -> None:
 
     def arguments(args: list[dict], address) -> tuple:
         return tuple(
-            ctypes.c_void_p(address(i, a)) if "offset" in a else _SCALARS[a["dtype"]](a["value"])
+            ctypes.c_void_p(address(i, a)) if "offset" in a else SCALARS[a["dtype"]](a["value"])
             for i, a in enumerate(args)
         )
 

@@ -10,12 +10,10 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
-from channel import open_channel
+from channel import SCALARS, open_channel
 from cuda import CudaError, Gpu
 from guard import lock_down
 
-_SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float,
-            "bool": ctypes.c_bool}  # fmt: skip
 _REASONS = {700: "illegal_memory_access", 719: "launch_failure", 2: "out_of_memory", 702: "launch_timeout",
             715: "illegal_instruction", 716: "misaligned_address"}  # fmt: skip
 
@@ -48,7 +46,7 @@ class _Launcher:
         self.targets = [[base + a["offset"] for a in args[-num_out:]] for args in slots]
 
     def _arguments(self, args: list) -> tuple:
-        values = [ctypes.c_void_p(self._place(a)) if "offset" in a else _SCALARS[a["dtype"]](a["value"]) for a in args]
+        values = [ctypes.c_void_p(self._place(a)) if "offset" in a else SCALARS[a["dtype"]](a["value"]) for a in args]
         return (*values, *(ctypes.c_void_p(pointer) for pointer, _ in self.outputs), self.gpu.stream)
 
     def _place(self, a: dict) -> int:
