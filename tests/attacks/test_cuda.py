@@ -25,6 +25,19 @@ def test_control_passes(gpu_judge, dialect: str, name: str) -> None:
     assert verdict.speedup is not None and verdict.speedup > 0
 
 
+def test_an_expanded_input_has_room_for_its_contiguous_form(gpu_judge) -> None:
+    task = c_abi_cuda.RELU.replace("randn(4096, 4096)", "randn(4096).expand(4096, 4096)")
+    verdict = gpu_judge(task, c_abi_cuda.PLAIN)
+    assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)
+
+
+def test_a_flag_is_given_to_a_launcher(gpu_judge) -> None:
+    task = c_abi_cuda.RELU.replace("(self, x)", "(self, x, flag)").replace("4096)]", "4096), True]")
+    launch = c_abi_cuda.HEAD.replace("float* out", "bool flag, float* out")
+    verdict = gpu_judge(task, f"{c_abi_cuda.KERNEL}{launch} {{ if (flag) {c_abi_cuda.RUN} }}")
+    assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)
+
+
 @pytest.mark.parametrize(("dialect", "name"), [(d, name) for d, attacks in ATTACKS.items() for name in attacks])
 def test_attack_gains_nothing_and_the_next_kernel_is_judged(gpu_judge, dialect: str, name: str) -> None:
     """The honest kernel after it is right, and what is counted as right is not much faster."""
