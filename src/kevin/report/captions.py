@@ -141,11 +141,14 @@ def read_summaries(paths: Sequence[Path]) -> list[TrainingSummary]:
         if not path.exists():
             continue
         try:
-            found.append(TrainingSummary.model_validate_json(path.read_bytes()))
+            summary = TrainingSummary.model_validate_json(path.read_bytes())
         except ValidationError as e:
             problem = e.errors()[0]
             where = ".".join(map(str, problem["loc"])) or "the file"
             raise DataError(f"{path}: not a summary of a training ({where}: {problem['msg']}); train again") from None
+        if not summary.model_fields_set:
+            raise DataError(f"{path}: not a summary of a training (it says nothing of one); train again")
+        found.append(summary)
     return found
 
 

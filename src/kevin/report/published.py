@@ -227,6 +227,7 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     files |= {"baselines": own.baselines} if own.baselines.exists() else {}
     files |= {"tasks": own.tasks, "runs": own.runs, "summaries": own.summaries}
     given = Given(files, study)
+    _tell_lacking_trainings(own, study)
     names = [name for name in OF_SCORES if name in splits or name not in SPLITS]
     known = {*given.scores["policy"]}
     names += ["rl_gain"] if any({*pair} <= known for pair in trained_policies(study).items()) else []
@@ -241,8 +242,18 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     return made
 
 
+def _tell_lacking_trainings(files: Published, study: Study) -> None:
+    """A folder of several studies has none of them."""
+    runs = {study.made_by(policy) for policy in trained_policies(study)}
+    if lacking := sorted(map(str, runs - {run.name for run in files.runs})):
+        trainings = files.answers.parent / "trainings"
+        log.warning("%s: no metrics of %s; tables tell nothing of these trainings", trainings, ", ".join(lacking))
+
+
 def _splits(files: Published, study: Study) -> set[str]:
     """Of the answers, whose policies and tasks have to be those of the folder's other files, where it has these."""
+    if not (beside := files.answers.with_suffix(".json")).exists():
+        raise DataError(f"{beside}: no such file; it says how many answers there are, and what they were judged on")
     answers = answers_frame(files.answers)
     known = {("policy", files.config): {*study.policies, CEILING}}
     if files.tasks.exists():

@@ -25,12 +25,14 @@ from kevin.report.recipes import recipes
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """One record a step, in order. Raises DataError for a file that cannot be read, or a line that is no record."""
+    """One record a step, in order. Raises DataError for a file that cannot be read, a line that is no record, or a step
+    that is missing. A step may be there again.
+    """
     try:
         text = path.read_text("utf-8")
     except OSError as e:
         raise DataError(f"{path}: cannot be read ({e.strerror})") from None
-    records = []
+    records: list[dict[str, Any]] = []
     for number, line in enumerate(split_lines(text), start=1):
         if not line.strip():
             continue
@@ -39,6 +41,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
             record["step"] = int(record["step"])
         except (ValueError, KeyError, TypeError):
             raise DataError(f"{path}, line {number}: not a JSON object with a step") from None
+        if records and record["step"] > (due := records[-1]["step"] + 1):
+            raise DataError(f"{path}, line {number}: step {record['step']}, where step {due} belongs")
         records.append(record)
     return records
 

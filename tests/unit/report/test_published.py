@@ -16,7 +16,7 @@ from report_fixtures import make_study, make_turns, write_scores, write_study
 from typer.testing import CliRunner
 
 from kevin.cli.app import app
-from kevin.core.config import Study
+from kevin.core.config import Study, load_study
 from kevin.core.errors import DataError
 from kevin.core.files import (
     TRAIN_TURNS,
@@ -42,6 +42,7 @@ from kevin.report.published import (
 from kevin.report.scores import hardware, read_scores
 
 STORED = ROOT / "results/reference/laptop/published"
+ONE_ARM = ROOT / "results/reference/nvidia-h200/replicates/rl_multi-3/published"
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +251,39 @@ def test_a_table_of_a_folder_that_is_none_is_told(
         make_published_tables(copy, tmp_path / "tables", study)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda copy: (copy / "answers.json").unlink(), r"answers\.json: no such file; it says how many"),
+        (lambda copy: _drop_line(copy, 2), r"metrics\.jsonl, line 2: step 3, where step 2 belongs"),
+        (lambda copy: _summary(copy).write_text("{}"), r"summary\.json: not a summary .*it says nothing of one"),
+    ],
+)
+def test_a_folder_that_lost_something_makes_no_poorer_tables(tmp_path: Path, change, said: str) -> None:
+    copy = Path(shutil.copytree(ONE_ARM, tmp_path / "copy"))
+    change(copy)
+    with pytest.raises(DataError, match=said):
+        make_published_tables(copy, tmp_path / "tables", load_study([copy / "config.yaml"], judges=False))
+
+
+def _summary(copy: Path) -> Path:
+    return copy / "trainings/rl_multi/summary.json"
+
+
+def _drop_line(copy: Path, number: int) -> None:
+    path = _summary(copy).with_name("metrics.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: number - 1] + lines[number:]))
+
+
+def test_a_training_that_is_gone_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    copy = Path(shutil.copytree(ONE_ARM, tmp_path / "copy"))
+    shutil.rmtree(_summary(copy).parent)
+    made = make_published_tables(copy, tmp_path / "tables", load_study([copy / "config.yaml"], judges=False))
+    assert "step_time" not in {path.stem for path in made}
+    assert "trainings: no metrics of rl_multi; tables tell nothing of these trainings" in caplog.text
+
+
 def test_scores_are_read_back(study: Study, made: dict[str, list[Path]], folder: Path) -> None:
     answers = folder / "answers.csv"
     own, other = read_scores(made["scores"], study), read_scores([answers], study)
@@ -277,9 +311,8 @@ def test_a_stored_study_s_tables_are_made_again_from_its_folder(folder: Path, tm
 
 def test_a_folder_of_one_arm_makes_the_tables_that_it_holds(tmp_path: Path) -> None:
     """Of a replicate: without baselines, without the model that it began with, searched by first answers alone."""
-    folder = ROOT / "results/reference/nvidia-h200/replicates/rl_multi-3/published"
-    done = CliRunner().invoke(app, ["tables", "--published", str(folder), "--out-dir", str(tmp_path)])
-    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, ["tables", "--published", str(ONE_ARM), "--out-dir", str(tmp_path)])
+    assert done.exit_code == 0 and "no metrics" not in done.output, done.output
     made = {path.stem for path in tmp_path.glob("*.csv")}
     assert {"primary", "turns", "search", "step_time"} < made and not {"rl_gain", "search_turns"} & made
     assert "torch.compile" not in (tmp_path / "primary.md").read_text()
